@@ -1,0 +1,86 @@
+"""Bayesian inference at the scale and price of stochastic gradient descent."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from langevin import diagnostics, kernels
+    from langevin.data.batches import Batches
+    from langevin.errors import DataError, LangevinError, LangevinWarning, ModelError, SamplingError, SettingError
+    from langevin.inference import fit
+    from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
+    from langevin.methods import MAP, SGHMC, SGLD, SGNHT, CyclicalSGHMC, CyclicalSGLD, RMSprop
+    from langevin.models.density import Density
+    from langevin.posterior import Posterior
+    from langevin.result import Fit
+    from langevin.store import load
+
+# Names are imported when they are first used: the command answers --help without importing JAX.
+_HOMES = {
+    "Batches": "langevin.data.batches",
+    "Constant": "langevin.kernels.schedules",
+    "CosineCycles": "langevin.kernels.schedules",
+    "CyclicalSGHMC": "langevin.methods",
+    "CyclicalSGLD": "langevin.methods",
+    "DataError": "langevin.errors",
+    "Density": "langevin.models.density",
+    "Fit": "langevin.result",
+    "LangevinError": "langevin.errors",
+    "LangevinWarning": "langevin.errors",
+    "MAP": "langevin.methods",
+    "ModelError": "langevin.errors",
+    "Polynomial": "langevin.kernels.schedules",
+    "Posterior": "langevin.posterior",
+    "RMSprop": "langevin.methods",
+    "SGHMC": "langevin.methods",
+    "SGLD": "langevin.methods",
+    "SGNHT": "langevin.methods",
+    "SamplingError": "langevin.errors",
+    "SettingError": "langevin.errors",
+    "fit": "langevin.inference",
+    "load": "langevin.store",
+}
+
+__all__ = [
+    "MAP",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "Batches",
+    "Constant",
+    "CosineCycles",
+    "CyclicalSGHMC",
+    "CyclicalSGLD",
+    "DataError",
+    "Density",
+    "Fit",
+    "LangevinError",
+    "LangevinWarning",
+    "ModelError",
+    "Polynomial",
+    "Posterior",
+    "RMSprop",
+    "SamplingError",
+    "SettingError",
+    "diagnostics",
+    "fit",
+    "kernels",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in ("diagnostics", "kernels"):
+        value = importlib.import_module(f"langevin.{name}")
+    else:
+        raise AttributeError(f"module 'langevin' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

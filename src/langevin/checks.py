@@ -1,0 +1,34 @@
+"""Checks of settings: each raises a sentence that names the setting, the value received, and what to try."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from langevin.errors import SettingError
+
+
+def choice(name: str, setting: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """The value is one of the choices."""
+    if value not in choices:
+        raise SettingError(f"`{name}`: `{setting}` must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+
+
+def positive(name: str, setting: str, value: Any, remedy: str = "1.0") -> None:
+    """The value is a finite number above 0."""
+    if not (is_number(value) and value > 0 and math.isfinite(value)):
+        raise SettingError(f"`{name}`: `{setting}` must be > 0; got {value!r}. Try {remedy}.")
+
+
+def count(name: str, setting: str, value: Any, least: int = 1) -> None:
+    """The value is a whole number, and not too small."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise SettingError(f"`{name}`: `{setting}` must be a whole number, at least {least}; got {value!r}.")
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is one real number."""
+    return isinstance(value, (int, float, np.number, jax.Array)) and not isinstance(value, bool) and np.ndim(value) == 0

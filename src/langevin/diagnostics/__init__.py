@@ -1,0 +1,5 @@
+"""Arrays -> numbers; numbers -> findings."""
+
+from langevin.diagnostics.stein import kernel_stein_discrepancy
+
+__all__ = ["kernel_stein_discrepancy"]

@@ -1,0 +1,85 @@
+"""Summaries of weighted draws, of shape (chains, draws, ...).
+
+With uniform weights they are the usual ones: effective sizes and R-hat come from arviz-stats. With weights w the mean is
+`sum(w x) / sum(w)`, and its Monte Carlo error is that of the series `w (x - mean) / mean(w)`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def mean(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The weighted mean over chains and draws."""
+    return np.tensordot(_normalised(weights), draws.astype(np.float64), axes=2)
+
+
+def sd(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The weighted standard deviation over chains and draws."""
+    centred = draws - mean(draws, weights)
+    shares = _normalised(weights)
+    variance = np.tensordot(shares, centred**2, axes=2)
+    correction = 1 - np.sum(shares**2)
+    return np.sqrt(variance / correction) if correction > 0 else np.full_like(variance, np.nan)
+
+
+def quantile(draws: np.ndarray, weights: np.ndarray, probability: float) -> np.ndarray:
+    """The weighted quantile over chains and draws: where the cumulative weight passes `probability`."""
+    flat = draws.reshape(-1, *draws.shape[2:])
+    order = np.argsort(flat, axis=0)
+    values = np.take_along_axis(flat, order, axis=0)
+    shares = _normalised(weights).reshape(-1)[order]
+    middle = np.cumsum(shares, axis=0) - shares / 2
+    columns = flat.reshape(len(flat), -1).shape[1]
+    found = [
+        np.interp(probability, m, v)
+        for m, v in zip(middle.reshape(-1, columns).T, values.reshape(-1, columns).T, strict=True)
+    ]
+    return np.reshape(found, flat.shape[1:])
+
+
+def mcse(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The Monte Carlo standard error of the weighted mean, with autocorrelation."""
+    from arviz_stats.base import array_stats
+
+    if draws.shape[1] < 4:
+        return np.full(draws.shape[2:], np.nan)
+    shape = weights.shape + (1,) * (draws.ndim - 2)
+    influence = (weights / weights.mean()).reshape(shape) * (draws - mean(draws, weights))
+    spread = influence.std(axis=(0, 1), ddof=1)
+    size = array_stats.ess(np.asarray(influence, np.float64), chain_axis=0, draw_axis=1, method="mean")
+    return np.where(spread > 0, spread / np.sqrt(size), 0.0)
+
+
+def effective_size(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """How many independent draws would give the weighted mean the same error."""
+    error = mcse(draws, weights)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(error > 0, (sd(draws, weights) / error) ** 2, np.nan)
+
+
+def rhat(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Split rank-normalised R-hat, of the draws resampled to uniform weights within each chain."""
+    from arviz_stats.base import array_stats
+
+    running = weights.sum(axis=1) > 0
+    if draws.shape[1] < 4 or not running.any():
+        return np.full(draws.shape[2:], np.nan)
+    uniform = np.stack([_resample(x, w) for x, w in zip(draws[running], weights[running], strict=True)])
+    moved = np.ptp(uniform, axis=(0, 1)) > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.asarray(array_stats.rhat(uniform.astype(np.float64), chain_axis=0, draw_axis=1))
+    return np.where(moved, found, np.nan)
+
+
+def _resample(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Systematic resampling of one chain, which keeps the order of the draws."""
+    if np.ptp(weights) == 0:
+        return draws
+    edges = np.cumsum(weights) / weights.sum()
+    points = (np.arange(len(draws)) + 0.5) / len(draws)
+    return draws[np.minimum(np.searchsorted(edges, points), len(draws) - 1)]
+
+
+def _normalised(weights: np.ndarray) -> np.ndarray:
+    return weights / weights.sum()

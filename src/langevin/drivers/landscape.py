@@ -1,0 +1,220 @@
+"""What the target looks like around its mode: where the mode is, the curvature there, and the gradient noise.
+
+Curvature comes from a sample of the rows; only the last steps to the mode read all of them. Up to
+`MOST_DENSE` coordinates the whole Hessian is used; above, its diagonal is taken from the rows' squared gradients (the empirical
+Fisher information) and the prior's curvature.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from langevin.data.batches import Batches
+from langevin.kernels import metrics
+from langevin.kernels.base import standard_normal
+from langevin.kernels.gradients import Estimator
+from langevin.kernels.metrics import Dense, Diagonal, Metric
+from langevin.posterior import Batch, Key, Position, Posterior
+
+MOST_DENSE = 128
+MOST_ROWS = 16_384
+NUM_NOISE_BATCHES = 256
+
+
+class Curvature(NamedTuple):
+    """The negative Hessian at a mode, as `diag(scale)^-1 matrix diag(scale)^-1`, over the flattened position.
+
+    Scaling to a unit diagonal first keeps it exact in single precision, whatever the units of the coordinates.
+    """
+
+    scale: jax.Array
+    matrix: jax.Array
+
+
+def row_sample(posterior: Posterior) -> Batch | None:
+    """Evenly spread rows, at most `MOST_ROWS`; None where the model cannot be called with a part of them."""
+    if not posterior.by_rows or posterior.num_data <= MOST_ROWS:
+        return None
+    index = np.linspace(0, posterior.num_data - 1, MOST_ROWS).astype(np.int32)
+    return jax.tree.map(lambda array: array[index], posterior.data)
+
+
+@jax.jit(static_argnames="num_iterations")
+def climb(posterior: Posterior, sample: Batch | None, position: Position, num_iterations: int = 30) -> Position:
+    """Damped Newton steps (Levenberg-Marquardt) to the mode on a sample of the rows."""
+    flat, unravel = ravel_pytree(position)
+
+    def log_density(x: jax.Array) -> jax.Array:
+        return posterior.log_density(unravel(x), sample)
+
+    def body(carry: Any) -> Any:
+        x, damping, count, _ = carry
+        value, gradient = jax.value_and_grad(log_density)(x)
+        curvature = _curvature(log_density, x)
+        step = _solve(curvature, gradient, damping)
+        candidate = log_density(x + step)
+        better = candidate >= value - 1e-6 * jnp.abs(value)
+        x = jnp.where(better & jnp.isfinite(candidate), x + step, x)
+        damping = jnp.clip(jnp.where(better, damping / 10, damping * 10), 1e-7, 1e7)
+        return x, damping, count + 1, jnp.vdot(gradient, step) > 1e-4
+
+    def going(carry: Any) -> jax.Array:
+        return (carry[2] < num_iterations) & carry[3]
+
+    start = (flat, jnp.asarray(1e-2, flat.dtype), 0, jnp.asarray(True))
+    return unravel(jax.lax.while_loop(going, body, start)[0])
+
+
+@jax.jit
+def finish(posterior: Posterior, sample: Batch | None, position: Position) -> tuple[Position, Curvature]:
+    """Three more steps, with the sample's curvature and the gradient of all rows; and that curvature."""
+    flat, unravel = ravel_pytree(position)
+    curvature = _curvature(lambda x: posterior.log_density(unravel(x), sample), flat)
+    full_gradient = jax.grad(lambda x: posterior.log_density(unravel(x)))
+    limit = 10.0 * jnp.sqrt(flat.size * max(posterior.num_data / MOST_ROWS, 1.0))
+
+    def body(_: jax.Array, x: jax.Array) -> jax.Array:
+        step = _solve(curvature, full_gradient(x), 0.0)
+        length = jnp.sqrt(jnp.vdot(step / curvature.scale, curvature.matrix @ (step / curvature.scale)))
+        step = step * jnp.minimum(1.0, limit / jnp.maximum(length, 1e-12))
+        return jnp.where(jnp.isfinite(step).all(), x + step, x)
+
+    mode = jax.lax.fori_loop(0, 3, body, flat)
+    return unravel(mode), curvature
+
+
+def metric_and_spectrum(kind: str, curvature: Curvature, position: Position) -> tuple[Metric | None, float, float]:
+    """The metric of this kind, and the largest and smallest curvature in its units."""
+    _, unravel = ravel_pytree(position)
+    scale = np.asarray(curvature.scale, np.float64)
+    values, vectors = np.linalg.eigh(np.asarray(curvature.matrix, np.float64))
+    values = np.maximum(np.abs(values), 1e-6)
+    dtype = np.asarray(curvature.scale).dtype
+    if kind == "dense":
+        covariance = (vectors / values) @ vectors.T
+        factor = scale[:, None] * np.linalg.cholesky(covariance)
+        return Dense(jnp.asarray(factor, dtype)), 1.0, 1.0
+    if kind == "diagonal":
+        return Diagonal(unravel(jnp.asarray(scale**2, dtype))), float(values[-1]), float(values[0])
+    hessian = (vectors * values) @ vectors.T / np.outer(scale, scale)
+    spectrum = np.linalg.eigvalsh(hessian)
+    return None, float(spectrum[-1]), float(max(spectrum[0], 1e-6 * spectrum[-1]))
+
+
+def spectrum_in(metric: Diagonal, curvature: Curvature) -> tuple[float, float]:
+    """The largest and smallest curvature in the units of a given diagonal metric."""
+    flat = np.sqrt(np.asarray(ravel_pytree(metric.variance)[0], np.float64)) / np.asarray(curvature.scale, np.float64)
+    spectrum = np.abs(np.linalg.eigvalsh(np.asarray(curvature.matrix, np.float64) * np.outer(flat, flat)))
+    return float(spectrum.max()), float(max(spectrum.min(), 1e-6 * spectrum.max()))
+
+
+@jax.jit
+def diagonal_curvature(posterior: Posterior, sample: Batch | None, position: Position, key: Key) -> Position:
+    """The empirical Fisher information's diagonal plus the prior's curvature, for many coordinates."""
+    rows = posterior.rows if sample is None else sample
+    fisher = jax.tree.map(jnp.zeros_like, position)
+    if posterior.by_rows:
+        rows = jax.tree.map(lambda array: array[: min(1024, posterior.num_data)], rows)
+
+        def row_gradient(row: Batch) -> Position:
+            one = jax.tree.map(lambda array: array[None], row)
+            return jax.grad(lambda x: jnp.sum(posterior.log_likelihood(x, one)))(position)
+
+        squares = jax.lax.map(lambda row: jax.tree.map(jnp.square, row_gradient(row)), rows)
+        fisher = jax.tree.map(lambda square: posterior.num_data * jnp.mean(square, axis=0), squares)
+    prior = posterior.log_prior if posterior.by_rows else posterior.log_density
+    leaves, structure = jax.tree.flatten(position)
+    keys = jax.random.split(key, len(leaves))
+    probe = jax.tree.unflatten(
+        structure, [jax.random.rademacher(k, jnp.shape(x), x.dtype) for k, x in zip(keys, leaves, strict=True)]
+    )
+    _, product = jax.jvp(jax.grad(prior), (position,), (probe,))
+    return jax.tree.map(lambda f, z, p: jnp.maximum(f - z * p, 1e-6), fisher, probe, product)
+
+
+@jax.jit
+def stiffest_curvature(
+    posterior: Posterior, sample: Batch | None, position: Position, metric: Metric, key: Key
+) -> jax.Array:
+    """The largest curvature in the units of a metric, by power iteration."""
+    gradient = jax.grad(posterior.log_density)
+
+    def product(vector: Position) -> Position:
+        _, out = jax.jvp(lambda x: gradient(x, sample), (position,), (metrics.unwhiten(metric, vector),))
+        return metrics.whiten(metric, out)
+
+    def body(_: jax.Array, carry: Any) -> Any:
+        vector, _ = carry
+        flat, unravel = ravel_pytree(product(vector))
+        norm = jnp.linalg.norm(flat)
+        return unravel(flat / jnp.maximum(norm, 1e-30)), norm
+
+    flat, unravel = ravel_pytree(standard_normal(key, position))
+    start = (unravel(flat / jnp.linalg.norm(flat)), jnp.zeros((), flat.dtype))
+    return jax.lax.fori_loop(0, 30, body, start)[1]
+
+
+class Noise(NamedTuple):
+    """Moments of the gradient estimate over minibatches, in whitened units, and the plain mean square of it."""
+
+    variance: Position
+    mean_square: Position
+
+
+@partial(jax.jit, static_argnames=("batches", "make_estimator"))
+def gradient_noise(
+    posterior: Posterior,
+    batches: Batches,
+    make_estimator: Any,
+    metric: Metric | None,
+    centre: Position,
+    positions: Position,
+    key: Key,
+) -> Noise:
+    """Measures how much the gradient estimate varies over minibatches, at typical positions (one a chain)."""
+    estimator: Estimator = make_estimator(posterior, centre)
+
+    def at(position: Position, key: Key) -> Noise:
+        memory = estimator.init(position if centre is None else centre)
+
+        def one(sums: Any, step: jax.Array) -> tuple[Any, None]:
+            batch = batches.take(posterior.data, posterior.num_data, jax.random.fold_in(key, step), step)
+            gradient = estimator.estimate(position, memory, batch)[1]
+            white = jax.tree.map(jnp.subtract, metrics.whiten(metric, gradient), shift)
+            parts = (white, jax.tree.map(jnp.square, white), jax.tree.map(jnp.square, gradient))
+            return jax.tree.map(jnp.add, sums, parts), None
+
+        # Sums of squares about the first minibatch's gradient: about zero they would cancel in single precision.
+        first = batches.take(posterior.data, posterior.num_data, key, jnp.zeros((), jnp.int32))
+        shift = metrics.whiten(metric, estimator.estimate(position, memory, first)[1])
+        zeros = jax.tree.map(jnp.zeros_like, (position, position, position))
+        total, square, plain = jax.lax.scan(one, zeros, jnp.arange(NUM_NOISE_BATCHES))[0]
+        count = NUM_NOISE_BATCHES
+        variance = jax.tree.map(lambda s, q: (q - s**2 / count) / (count - 1), total, square)
+        return Noise(variance, jax.tree.map(lambda p: p / count, plain))
+
+    num_points = len(jax.tree.leaves(positions)[0])
+    measured = jax.vmap(at)(positions, jax.random.split(key, num_points))
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), measured)
+
+
+def _curvature(log_density: Any, x: jax.Array) -> Curvature:
+    hessian = -jax.hessian(log_density)(x)
+    hessian = jnp.where(jnp.isfinite(hessian), hessian, 0.0)
+    diagonal = jnp.abs(jnp.diagonal(hessian))
+    scale = 1 / jnp.sqrt(jnp.maximum(diagonal, 1e-30))
+    scale = jnp.where(diagonal > 1e-30, scale, 1.0)
+    return Curvature(scale, scale[:, None] * hessian * scale[None, :])
+
+
+def _solve(curvature: Curvature, gradient: jax.Array, damping: Any) -> jax.Array:
+    values, vectors = jnp.linalg.eigh(curvature.matrix)
+    values = jnp.maximum(jnp.abs(values), 1e-6) + damping
+    scaled = vectors.T @ (curvature.scale * gradient)
+    return curvature.scale * (vectors @ (scaled / values))

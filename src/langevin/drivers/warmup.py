@@ -1,0 +1,309 @@
+"""Warm-up of the stochastic-gradient methods: step sizes that nobody has to guess.
+
+1. Every chain climbs to a mode: Adam on minibatches, then, for few coordinates, Newton steps.
+2. The curvature at the best mode gives the metric; the variance of the gradient over minibatches, measured at typical
+   positions around it, gives the noise. Both in units of the metric.
+3. The method turns them into the largest step whose bias is acceptable (`pace`), and how many steps it takes to forget.
+4. The chains burn in, from positions spread around their modes. The spread that they then have is measured by Stein's identity,
+   E[(x - centre) . grad log p(x)] = -d, and a step that proves too long is halved.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from langevin.data.batches import Batches
+from langevin.drivers import landscape
+from langevin.drivers.chains import Chains
+from langevin.errors import LangevinWarning, SamplingError
+from langevin.kernels import gradients, metrics
+from langevin.kernels.base import standard_normal
+from langevin.kernels.gradients import Estimator
+from langevin.kernels.metrics import Diagonal
+from langevin.kernels.preconditioners import RMSpropState, rmsprop_metric
+from langevin.methods import MAP, SGLD, RMSprop, Sampler
+from langevin.posterior import Key, Position, Posterior
+from langevin.progress import OnChunk, Watch
+from langevin.tuning import SD_BIAS, Landscape, Tuning
+
+MOST_TRIES = 100
+MOST_HALVINGS = 4
+
+
+class WarmUp(NamedTuple):
+    """Where the chains start, with which tuning, and how many steps they take to forget (None: unknown)."""
+
+    positions: Position
+    tuning: Tuning
+    steps_to_forget: float | None
+
+
+def warm_up(
+    method: Sampler,
+    posterior: Posterior,
+    batches: Batches | None,
+    key: Key,
+    num_chains: int,
+    num_warmup: int,
+    watch: Watch,
+) -> WarmUp:
+    """Prepares chains of a stochastic-gradient method.
+
+    Raises:
+        SamplingError: If no start with a finite log-density is found, or every chain blows up.
+    """
+    start_key, climb_key, measure_key, burn_key = jax.random.split(key, 4)
+    positions = start_positions(posterior, start_key, num_chains)
+    epoch = 1 if batches is None else batches.num_slices(posterior.num_data)
+    tuning = Tuning(epoch=epoch)
+    if method.step_size != "auto" and method.estimator != "control_variate":
+        return _plain_burn_in(method, posterior, batches, burn_key, num_warmup, positions, tuning, watch)
+    positions, centre, curvature = find_modes(posterior, batches, climb_key, num_warmup, positions, watch)
+    tuning = tuning._replace(centre=centre)
+    if method.step_size != "auto":
+        return _plain_burn_in(method, posterior, batches, burn_key, num_warmup, positions, tuning, watch)
+    tuning, scene = _measure(method, posterior, batches, measure_key, positions, tuning, curvature)
+    return _checked_burn_in(method, posterior, batches, burn_key, positions, tuning, scene, watch)
+
+
+def start_positions(posterior: Posterior, key: Key, num_chains: int) -> Position:
+    """A start for every chain at which the log-density and its gradient are finite.
+
+    Raises:
+        SamplingError: If there is none in `MOST_TRIES`, with the site that is to blame.
+    """
+
+    @jax.jit
+    def attempt(posterior: Posterior, key: Key) -> tuple[Position, jax.Array]:
+        position = posterior.init(key)
+        value, gradient = jax.value_and_grad(posterior.log_density)(position)
+        flat, _ = ravel_pytree(gradient)
+        return position, jnp.isfinite(value) & jnp.isfinite(flat).all()
+
+    found, last = [], None
+    for chain_key in jax.random.split(key, num_chains):
+        for attempt_key in jax.random.split(chain_key, MOST_TRIES):
+            last, good = attempt(posterior, attempt_key)
+            if good:
+                found.append(last)
+                break
+        else:
+            why = posterior.explain(last, posterior.rows)
+            values = {name: np.asarray(value) for name, value in posterior.constrain(last).items()}
+            shown = ", ".join(f"{name}={np.array2string(v, threshold=6, precision=4)}" for name, v in values.items())
+            raise SamplingError(
+                f"The log-density is not finite at any of {MOST_TRIES} starts: {why}, at {shown[:300]}. Check that site's "
+                "parameters and support, and that the data lies inside it."
+            )
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+
+def find_modes(
+    posterior: Posterior,
+    batches: Batches | None,
+    key: Key,
+    num_steps: int,
+    positions: Position,
+    watch: Watch,
+) -> tuple[Position, Position, landscape.Curvature | None]:
+    """Climbs from every start. Returns the modes found, the best of them, and for few coordinates the curvature there."""
+    climbers = Chains(MAP(num_steps=max(num_steps, 1)), posterior, batches, Tuning(), key, positions)
+    climbers.run(*_tenths(num_steps, "mode", watch))
+    modes = climbers.positions
+    sample = landscape.row_sample(posterior)
+    size = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], modes))[0].size
+    if size <= landscape.MOST_DENSE:
+        modes = jax.vmap(lambda x: landscape.climb(posterior, sample, x))(modes)
+    heights = np.asarray(jax.jit(jax.vmap(posterior.log_density, (0, None)))(modes, sample))
+    if not np.isfinite(heights).any():
+        raise SamplingError(
+            "Every climb to a mode left the numbers that a computer can hold. Standardise the columns of the data, or give "
+            "the model priors that keep its parameters in range."
+        )
+    best = int(np.argmax(np.where(np.isfinite(heights), heights, -np.inf)))
+    top = jax.tree.map(lambda leaf: leaf[best], modes)
+    if size > landscape.MOST_DENSE:
+        return modes, top, None
+    centre, curvature = landscape.finish(posterior, sample, top)
+    _, unravel = ravel_pytree(top)
+
+    def settle(mode: Position) -> Position:
+        """A chain that climbed to the same mode goes on from the refined one."""
+        gap = (ravel_pytree(mode)[0] - ravel_pytree(top)[0]) / curvature.scale
+        near = jnp.vdot(gap, curvature.matrix @ gap) < 1.0 + size
+        return unravel(jnp.where(near, ravel_pytree(centre)[0], ravel_pytree(mode)[0]))
+
+    return jax.vmap(settle)(modes), centre, curvature
+
+
+def _measure(
+    method: Sampler,
+    posterior: Posterior,
+    batches: Batches | None,
+    key: Key,
+    positions: Position,
+    tuning: Tuning,
+    curvature: landscape.Curvature | None,
+) -> tuple[Tuning, Landscape]:
+    noise_key, spread_key, fisher_key, power_key = jax.random.split(key, 4)
+    size = ravel_pytree(tuning.centre)[0].size
+    sample = landscape.row_sample(posterior)
+    kind = method.metric if method.metric != "auto" else "dense" if curvature is not None else "diagonal"
+    if curvature is not None:
+        metric, stiffest, softest = landscape.metric_and_spectrum(kind, curvature, tuning.centre)
+    else:
+        if kind == "dense":
+            warnings.warn(
+                f"`metric='dense'` is for up to {landscape.MOST_DENSE} coordinates; this model has {size}, and gets a "
+                "diagonal one.",
+                LangevinWarning,
+                stacklevel=2,
+            )
+        diagonal = landscape.diagonal_curvature(posterior, sample, tuning.centre, fisher_key)
+        metric = None if kind == "unit" else Diagonal(jax.tree.map(lambda d: 1 / d, diagonal))
+        measured = metric if metric is not None else Diagonal(jax.tree.map(jnp.ones_like, diagonal))
+        stiffest = float(landscape.stiffest_curvature(posterior, sample, tuning.centre, measured, power_key))
+        softest = 1.0 if kind == "diagonal" else stiffest / 100
+        stiffest = max(stiffest, softest)
+    noise = None
+    if batches is not None:
+        typical = _spread(metric, positions, spread_key)
+        args = (posterior, batches, _MAKERS[method.estimator])
+        noise = landscape.gradient_noise(*args, metric, tuning.centre, typical, noise_key)
+        if isinstance(method, SGLD) and isinstance(method.preconditioner, RMSprop):
+            count = max(posterior.num_data, 1)
+            square = jax.tree.map(lambda s: s / count**2, noise.mean_square)
+            metric = rmsprop_metric(RMSpropState(square), method.preconditioner.damping)
+            if curvature is not None:
+                stiffest, softest = landscape.spectrum_in(metric, curvature)
+            noise = landscape.gradient_noise(*args, metric, tuning.centre, typical, noise_key)
+    largest = 0.0 if noise is None else float(ravel_pytree(noise.variance)[0].max())
+    tuning = tuning._replace(metric=metric, gradient_noise=None if noise is None else noise.variance)
+    return tuning, Landscape(stiffest, softest, largest, size)
+
+
+def _plain_estimator(posterior: Posterior, centre: Position) -> Estimator:
+    del centre
+    return gradients.minibatch(posterior)
+
+
+# An anchored estimator is measured with its anchor at the mode and the position at a typical distance from it.
+_MAKERS = {
+    "minibatch": _plain_estimator,
+    "control_variate": gradients.control_variate,
+    "svrg": gradients.control_variate,
+}
+
+
+def _tenths(num_steps: int, phase: str, watch: Watch) -> tuple[np.ndarray, OnChunk]:
+    strides = np.diff(np.linspace(0, num_steps, 11).astype(int))
+    return strides, watch(phase, num_steps)
+
+
+def _spread(metric: Any, positions: Position, key: Key) -> Position:
+    """Positions around the modes as wide as the metric says the posterior is."""
+    noise = standard_normal(key, positions)
+    shift = jax.vmap(lambda n: metrics.unwhiten(metric, n))(noise)
+    if metric is None:
+        return positions
+    return jax.tree.map(jnp.add, positions, shift)
+
+
+def _plain_burn_in(
+    method: Sampler,
+    posterior: Posterior,
+    batches: Batches | None,
+    key: Key,
+    num_warmup: int,
+    positions: Position,
+    tuning: Tuning,
+    watch: Watch,
+) -> WarmUp:
+    if num_warmup == 0:
+        return WarmUp(positions, tuning, None)
+    settings = method.preconditioner if isinstance(method, SGLD) else None
+    adapting = method
+    if isinstance(settings, RMSprop) and settings.adapt == "warmup":
+        adapting = SGLD(
+            step_size=method.step_size,
+            estimator=method.estimator,
+            preconditioner=RMSprop(settings.decay, settings.damping, "throughout", gamma=False),
+        )
+    chains = Chains(adapting, posterior, batches, tuning, key, positions)
+    chains.run(*_tenths(num_warmup, "burn-in", watch))
+    if isinstance(settings, RMSprop) and settings.adapt == "warmup":
+        memory = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), chains.carry.state.preconditioner)
+        tuning = tuning._replace(metric=rmsprop_metric(memory, settings.damping))
+    return WarmUp(chains.positions, tuning, None)
+
+
+def _checked_burn_in(
+    method: Sampler,
+    posterior: Posterior,
+    batches: Batches | None,
+    key: Key,
+    positions: Position,
+    tuning: Tuning,
+    scene: Landscape,
+    watch: Watch,
+) -> WarmUp:
+    """Burns in at the method's pace; halves the step while the chains are measurably wider than they may be."""
+    step_size, steps_to_forget = method.pace(scene)
+    dtype = jax.tree.leaves(positions)[0].dtype
+    spread_key, *keys = jax.random.split(key, MOST_HALVINGS + 2)
+    positions = _spread(tuning.metric, positions, spread_key)
+    for attempt_key in keys:
+        tuning = tuning._replace(step_size=jnp.asarray(step_size, dtype))
+        chain_key, check_key = jax.random.split(attempt_key)
+        chains = Chains(method, posterior, batches, tuning._replace(cycle=(1 << 30, 0)), chain_key, positions)
+        strides = np.full(60, max(math.ceil(steps_to_forget / 6), 1))
+        draws = chains.run(strides, watch("burn-in", int(strides.sum())))
+        lost = bool((draws.stopped >= 0).any())
+        half = jax.tree.map(lambda leaf: leaf[:, 20:], draws.position)
+        width, error = (np.inf, 0.0) if lost else _width(posterior, batches, half, tuning.centre, check_key)
+        if width < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error:
+            return WarmUp(chains.positions, tuning, steps_to_forget)
+        step_size, steps_to_forget = step_size / 2, steps_to_forget * 2
+        if not lost:
+            positions = chains.positions
+    warnings.warn(
+        f"`{type(method).__name__}`: after {MOST_HALVINGS} halvings of the automatic step the chains are still "
+        f"{math.sqrt(width):.2f} times too wide by Stein's identity. The curvature at the mode may not describe this posterior: "
+        "compare with a smaller step_size, or reparameterise.",
+        LangevinWarning,
+        stacklevel=2,
+    )
+    return WarmUp(positions, tuning, steps_to_forget)
+
+
+def _width(
+    posterior: Posterior, batches: Batches | None, positions: Position, centre: Position, key: Key
+) -> tuple[float, float]:
+    """-E[(x - centre) . grad log p(x)] / d, which is 1 under the posterior, and its standard error."""
+
+    @jax.jit
+    def evaluate(posterior: Posterior, positions: Position, key: Key) -> jax.Array:
+        def one(inputs: Any) -> jax.Array:
+            position, step = inputs
+            batch = None
+            if batches is not None:
+                row_key = jax.random.fold_in(key, step)
+                batch = batches.take(posterior.data, posterior.num_data, row_key, step)
+            gradient, _ = ravel_pytree(jax.grad(posterior.log_density)(position, batch))
+            gap = ravel_pytree(position)[0] - ravel_pytree(centre)[0]
+            return -jnp.vdot(gap, gradient) / gap.size
+
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions)
+        return jax.lax.map(one, (flat, jnp.arange(len(jax.tree.leaves(flat)[0]))))
+
+    num_chains = len(jax.tree.leaves(positions)[0])
+    values = np.asarray(evaluate(posterior, positions, key)).reshape(num_chains, -1)
+    blocks = values.reshape(num_chains, 4, -1).mean(axis=2)
+    return float(blocks.mean()), float(blocks.std() / math.sqrt(blocks.size))

@@ -1,0 +1,34 @@
+"""The exceptions and warnings of langevin.
+
+    LangevinError
+    ├── ModelError      a program or density that cannot be used as asked; names the site
+    ├── DataError       rows that cannot be used; names the column and the row
+    ├── SettingError    a bad argument; names it, the value received, and what to try
+    └── SamplingError   a run that could not go on; names the chain, the step, and what to try
+
+    LangevinWarning     the run goes on, and its result says why not to trust it blindly
+"""
+
+
+class LangevinError(Exception):
+    """Base of every exception that langevin raises on purpose."""
+
+
+class ModelError(LangevinError, ValueError):
+    """The model cannot be used in the way that was asked for."""
+
+
+class DataError(LangevinError, ValueError):
+    """The data cannot be used."""
+
+
+class SettingError(LangevinError, ValueError):
+    """An argument or a setting has a value that makes no sense."""
+
+
+class SamplingError(LangevinError, RuntimeError):
+    """A run stopped before it had anything to return."""
+
+
+class LangevinWarning(UserWarning):
+    """Something the user should know about a run that goes on."""

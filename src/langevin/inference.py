@@ -1,0 +1,270 @@
+"""lv.fit: a model, rows and a method in; a Fit out."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from langevin import checks
+from langevin.data.batches import Batches
+from langevin.data.table import Table, as_table
+from langevin.drivers.chains import Chains, Draws
+from langevin.drivers.warmup import start_positions, warm_up
+from langevin.errors import LangevinWarning, ModelError, SamplingError, SettingError
+from langevin.methods import MAP, CyclicalSGHMC, CyclicalSGLD, Method, Sampler, as_method
+from langevin.models.density import Density
+from langevin.models.program import Program
+from langevin.posterior import Key, Posterior
+from langevin.progress import Bars, Watch, silent
+from langevin.result import Fit
+from langevin.tuning import SD_BIAS, Tuning
+
+# A chain should forget this many times, so that four chains give an effective size of several hundred.
+TIMES_TO_FORGET = 100
+MOST_THIN = 10_000
+
+
+def fit(
+    model: Callable[..., Any] | Density,
+    data: Any = None,
+    method: str | Method = "sgld",
+    *,
+    constants: Mapping[str, Any] | None = None,
+    rows: str | tuple[str, ...] | None = None,
+    num_chains: int = 4,
+    num_warmup: int = 1000,
+    num_draws: int = 1000,
+    thin: int | None = None,
+    batch_size: int | Batches | None = None,
+    seed: int | jax.Array = 0,
+    progress: bool = True,
+) -> Fit:
+    """Fits the posterior of a model.
+
+    Args:
+        model: A NumPyro program, called with `data` and `constants` as keywords; or an `lv.Density`.
+        data: A dict of arrays, or a frame. The leading axis is the rows.
+        method: A method such as `lv.SGLD()`, or its name in lower case.
+        constants: Arguments of the program that are passed whole.
+        rows: The name of the program's plate over the rows, where it cannot be told by its size.
+        num_chains: Chains; they run side by side.
+        num_warmup: Steps to find the mode, or, where the step size is given, to burn in.
+        num_draws: Draws of each chain.
+        thin: Steps to a draw. By default 1, except with an automatic step size: then so many that the draws of a
+            chain span a hundred times what it takes the chain to forget.
+        batch_size: Rows in a minibatch, or an `lv.Batches`. By default every step sees all rows.
+        seed: A whole number or a JAX key. The same seed gives the same bits.
+        progress: Whether to show bars on the terminal.
+
+    Returns:
+        A `Fit`. If it cannot be trusted, a `LangevinWarning` says why.
+
+    Raises:
+        LangevinError: A sentence that says what is wrong, where, and what to do; see `langevin.errors`.
+
+    Example:
+        >>> import langevin as lv
+        >>> normal = lv.Density(lambda m: -m**2 / 2, lambda m, rows: -(rows["x"] - m)**2 / 2, init=0.0)
+        >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, "sghmc", progress=False)
+        >>> abs(float(fit.summary().loc["position", "mean"]) - 1.5) < 0.1
+        True
+    """
+    method = as_method(method)
+    for name, value, least in (("num_chains", num_chains, 1), ("num_draws", num_draws, 1), ("num_warmup", num_warmup, 0)):
+        checks.count("fit", name, value, least)
+    if thin is not None:
+        checks.count("fit", "thin", thin)
+    batches = batch_size if isinstance(batch_size, Batches | None) else Batches(batch_size)
+    key = _as_key(seed)
+    table = as_table(data)
+    if batches is not None:
+        batches.check(table.num_rows)
+    posterior = _posterior(model, table, constants or {}, rows, batches)
+    layout_key, run_key = jax.random.split(key)
+    if batches is not None:
+        layout_seed = np.asarray(jax.random.key_data(layout_key)).tolist()
+        laid_out = batches.lay_out(table.columns, table.num_rows, layout_seed)
+        posterior = dataclasses.replace(posterior, data=laid_out)
+    with Bars() if progress else nullcontext(silent) as watch:
+        if isinstance(method, MAP):
+            draws, tuning, steps = _climb(method, posterior, batches, run_key, num_chains, watch)
+        else:
+            settings = (num_chains, num_warmup, num_draws, thin)
+            draws, tuning, steps = _sample(method, posterior, batches, run_key, settings, watch)
+    settings = {
+        "method": _describe(method),
+        "num_chains": num_chains,
+        "num_warmup": num_warmup,
+        "num_draws": num_draws,
+        "thin": steps,
+        "batches": None if batches is None else dataclasses.asdict(batches),
+        "num_data": posterior.num_data,
+        "seed": np.asarray(jax.random.key_data(key)).tolist(),
+        "step_size": None if tuning.step_size is None else float(tuning.step_size),
+        "approximation": _approximation(method, batches),
+        "version": importlib.metadata.version("langevin"),
+    }
+    result = Fit(_data_tree(draws, posterior, settings), posterior)
+    for finding in result.verdict:
+        if finding.code != "point":
+            warnings.warn(str(finding), LangevinWarning, stacklevel=2)
+    return result
+
+
+def _posterior(
+    model: Any, table: Table, constants: Mapping[str, Any], rows: str | tuple[str, ...] | None, batches: Batches | None
+) -> Posterior:
+    if isinstance(model, Density):
+        if constants or rows:
+            raise SettingError("`constants` and `rows` are for NumPyro programs; a `Density` closes over what it needs.")
+        return model.posterior(table)
+    if not callable(model):
+        raise ModelError(f"`model` must be a NumPyro program or an lv.Density; got {model!r}.")
+    return Program(model, constants, rows).posterior(table, minibatch=batches is not None)
+
+
+def _sample(
+    method: Sampler,
+    posterior: Posterior,
+    batches: Batches | None,
+    key: Key,
+    settings: tuple[int, int, int, int | None],
+    watch: Watch,
+) -> tuple[Draws, Tuning, int]:
+    num_chains, num_warmup, num_draws, thin = settings
+    warm_key, chain_key = jax.random.split(key)
+    ready = warm_up(method, posterior, batches, warm_key, num_chains, num_warmup, watch)
+    if thin is None:
+        thin = 1
+        if ready.steps_to_forget is not None:
+            thin = math.ceil(min(TIMES_TO_FORGET / num_draws, 1) * ready.steps_to_forget)
+            thin = min(max(thin, 1), MOST_THIN)
+    strides, cycle = _strides(method, num_draws, thin)
+    tuning = ready.tuning._replace(cycle=cycle)
+    chains = Chains(method, posterior, batches, tuning, chain_key, ready.positions)
+    draws = chains.run(strides, watch("sampling", int(strides.sum())))
+    if not draws.valid.any():
+        steps = ", ".join(str(step) for step in draws.stopped)
+        raise SamplingError(
+            f"Every chain blew up before its first draw, at steps {steps}. The step is too long: take a smaller "
+            "step_size, or leave it to warm-up with step_size='auto'."
+        )
+    return draws, tuning, thin
+
+
+def _strides(method: Sampler, num_draws: int, thin: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """How many steps lead to each draw; for a cyclical method, also the steps of a cycle and of its exploration."""
+    strides = np.full(num_draws, thin)
+    if not isinstance(method, CyclicalSGLD | CyclicalSGHMC):
+        return strides, (1, 0)
+    if num_draws % method.num_cycles:
+        raise SettingError(
+            f"`num_draws` must be a multiple of the {method.num_cycles} cycles, so that each gives as many; got {num_draws}."
+        )
+    draws_a_cycle = num_draws // method.num_cycles
+    sampling = draws_a_cycle * thin
+    exploring = round(sampling * method.explore / (1 - method.explore))
+    strides[::draws_a_cycle] += exploring
+    return strides, (sampling + exploring, exploring)
+
+
+def _climb(
+    method: MAP, posterior: Posterior, batches: Batches | None, key: Key, num_chains: int, watch: Watch
+) -> tuple[Draws, Tuning, int]:
+    """Climbs from every start, and keeps the highest point."""
+    start_key, climb_key = jax.random.split(key)
+    positions = start_positions(posterior, start_key, num_chains)
+    climbers = Chains(method, posterior, batches, Tuning(), climb_key, positions)
+    strides = np.diff(np.linspace(0, method.num_steps, 11).astype(int))
+    draws = climbers.run(strides, watch("climbing", method.num_steps))
+    heights = np.asarray(jax.jit(jax.vmap(posterior.log_density))(climbers.positions))
+    if not np.isfinite(heights).any():
+        raise SamplingError(f"Every climb left the finite numbers. Try a `learning_rate` below {method.learning_rate}.")
+    best = int(np.nanargmax(np.where(np.isfinite(heights), heights, -np.inf)))
+    last = jax.tree.map(lambda leaf: leaf[best : best + 1, -1:], draws._asdict() | {"stopped": draws.stopped[:, None]})
+    last["info"]["log_density"] = np.full((1, 1), heights[best])
+    return Draws(**last | {"stopped": last["stopped"][:, 0]}), Tuning(), method.num_steps
+
+
+def _data_tree(draws: Draws, posterior: Posterior, settings: dict[str, Any]) -> xr.DataTree:
+    dims = dict(posterior.dims)
+    reported = {
+        name: (("chain", "draw", *dims.get(name, _numbered(name, values))), values)
+        for name, values in draws.reported.items()
+    }
+    paths = jax.tree_util.tree_flatten_with_path(draws.position)[0]
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") or "position" for path, _ in paths]
+    unconstrained = {
+        name: (("chain", "draw", *_numbered(f"{name}_unconstrained", values)), values)
+        for name, (_, values) in zip(names, paths, strict=True)
+    }
+    stats = {name: (("chain", "draw"), values) for name, values in draws.info.items()}
+    stats["lp"] = stats.pop("log_density")
+    stats["weight"] = (("chain", "draw"), _weights(draws))
+    stats["stopped"] = (("chain",), draws.stopped)
+    coords = {"chain": np.arange(len(draws.valid)), "draw": np.arange(draws.valid.shape[1])}
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": xr.Dataset(reported, coords),
+            "sample_stats": xr.Dataset(stats, coords),
+            "unconstrained_posterior": xr.Dataset(unconstrained, coords, {"leaves": names}),
+        }
+    )
+    tree.attrs["settings"] = json.dumps(settings)
+    return tree
+
+
+def _weights(draws: Draws) -> np.ndarray:
+    """Step sizes, zero for draws after a chain stopped, 1 on average (Teh, Thiery & Vollmer 2016)."""
+    weights = np.where(draws.valid, np.asarray(draws.info["step_size"], np.float64), 0.0)
+    return weights / weights.mean()
+
+
+def _numbered(name: str, values: np.ndarray) -> tuple[str, ...]:
+    return tuple(f"{name}_dim_{axis}" for axis in range(values.ndim - 2))
+
+
+def _as_key(seed: Any) -> Key:
+    if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+        return seed
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise SettingError(f"`seed` must be a whole number or a key from jax.random.key; got {seed!r}.")
+    return jax.random.key(int(seed))
+
+
+def _describe(method: Any) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            return _describe(value)
+        return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+    fields = {field.name: plain(getattr(method, field.name)) for field in dataclasses.fields(method)}
+    return {"name": type(method).__name__, **fields}
+
+
+def _approximation(method: Method, batches: Batches | None) -> str:
+    """Which density the draws are from, where it is not exactly the posterior."""
+    if isinstance(method, MAP):
+        return "a mode of the unconstrained log-density, not the posterior."
+    accept = getattr(method, "accept", None)
+    if accept == "full":
+        return ""
+    if accept == "minibatch":
+        return "proposals are accepted by the minibatch alone, whose noise widens the posterior."
+    if isinstance(method, CyclicalSGLD | CyclicalSGHMC):
+        return "the balance between modes that the chain does not cross by itself is that of their basins."
+    if method.step_size == "auto":
+        return f"the step was chosen so that sds are at most about {100 * SD_BIAS:.0f} % too wide."
+    kind = "gradients from minibatches and a" if batches is not None else "a"
+    return f"{kind} step of finite length, without a Metropolis correction: the bias shrinks with the step."

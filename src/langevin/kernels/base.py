@@ -1,0 +1,61 @@
+"""The one shape of a Markov kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from langevin.posterior import Batch, Key, Position
+
+
+class State(Protocol):
+    """What a kernel carries from step to step: a NamedTuple with at least the position."""
+
+    @property
+    def position(self) -> Position: ...
+
+
+class Info(Protocol):
+    """What a step tells about itself: a NamedTuple of scalars, each of which becomes a statistic of the draws.
+
+    `log_density` is the (possibly minibatch) log-density that the step computed on its way. `step_size` is the
+    length of time the step stands for, by which a draw is weighted where it changes.
+    """
+
+    @property
+    def log_density(self) -> jax.Array: ...
+
+    @property
+    def step_size(self) -> jax.Array: ...
+
+
+class Kernel(NamedTuple):
+    """A Markov kernel: two pure functions.
+
+    Attributes:
+        init: `(key, position, batch) -> state`. May read all rows.
+        step: `(key, state, batch) -> (state, info)`. `batch=None` means all rows.
+    """
+
+    init: Callable[[Key, Position, Batch | None], Any]
+    step: Callable[[Key, Any, Batch | None], tuple[Any, Any]]
+
+
+def standard_normal(key: Key, like: Position) -> Position:
+    """Independent standard normal numbers in the shape of a position, from one call of the generator."""
+    leaves, structure = jax.tree.flatten(like)
+    if len(leaves) == 1:
+        return jax.tree.unflatten(structure, [jax.random.normal(key, jnp.shape(leaves[0]), leaves[0].dtype)])
+    sizes = [jnp.size(leaf) for leaf in leaves]
+    flat = jax.random.normal(key, (sum(sizes),), jnp.result_type(*leaves))
+    parts = jnp.split(flat, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
+    shaped = [part.reshape(jnp.shape(leaf)).astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(structure, shaped)
+
+
+def dot(a: Position, b: Position) -> jax.Array:
+    """The inner product of two positions."""
+    return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)), start=jnp.zeros(()))

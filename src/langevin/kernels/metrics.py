@@ -1,0 +1,71 @@
+"""Constant metrics G = R R^T: the shape of a step, and of its noise.
+
+A kernel works in whitened units, `whiten(gradient) = R^T gradient`, and comes back with `unwhiten(step) = R step`: so it
+moves along `G gradient` and adds noise of covariance proportional to `G`. With `G` near the posterior's covariance every
+direction is equally easy. `None` stands for the identity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from langevin.posterior import Position
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Diagonal:
+    """G = diag(variance).
+
+    Attributes:
+        variance: A pytree like the position.
+    """
+
+    variance: Position
+
+    def unwhiten(self, vector: Position) -> Position:
+        """R vector: turns standard normal noise into noise of covariance G."""
+        return jax.tree.map(lambda variance, x: jnp.sqrt(variance) * x, self.variance, vector)
+
+    def whiten(self, gradient: Position) -> Position:
+        """R^T gradient: the gradient in the coordinates where G is the identity."""
+        return self.unwhiten(gradient)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """G = factor factor^T, over the flattened position.
+
+    Attributes:
+        factor: A lower triangular matrix.
+    """
+
+    factor: jax.Array
+
+    def unwhiten(self, vector: Position) -> Position:
+        """R vector: turns standard normal noise into noise of covariance G."""
+        flat, unravel = ravel_pytree(vector)
+        return unravel(self.factor @ flat)
+
+    def whiten(self, gradient: Position) -> Position:
+        """R^T gradient: the gradient in the coordinates where G is the identity."""
+        flat, unravel = ravel_pytree(gradient)
+        return unravel(self.factor.T @ flat)
+
+
+Metric = Diagonal | Dense
+
+
+def unwhiten(metric: Metric | None, vector: Position) -> Position:
+    """R vector, where None is the identity."""
+    return vector if metric is None else metric.unwhiten(vector)
+
+
+def whiten(metric: Metric | None, gradient: Position) -> Position:
+    """R^T gradient, where None is the identity."""
+    return gradient if metric is None else metric.whiten(gradient)

@@ -1,0 +1,1 @@
+"""What a user brings, each turned into a `Posterior`."""

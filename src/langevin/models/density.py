@@ -1,0 +1,106 @@
+"""A model given as plain functions over any pytree."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langevin.data.table import Table, as_table
+from langevin.errors import ModelError
+from langevin.posterior import Batch, Key, Position, Posterior
+
+
+@dataclasses.dataclass(frozen=True)
+class Density:
+    """A posterior given by its log-densities, over any pytree of unconstrained arrays.
+
+    Args:
+        log_prior: `position -> scalar`. Include the Jacobian if `constrain` is not the identity.
+        log_likelihood: `(position, rows) -> one value a row`, where `rows` is a dict of arrays like the data. None for
+            a density without data: `log_prior` is then the whole of it.
+        init: A position to start from, or `key -> position`.
+        constrain: `position -> dict of name -> array`, what is reported of a draw. By default the leaves of the position,
+            named by their place in it (`"layer.weight"`); a bare array is called `"position"`.
+
+    Example:
+        >>> import langevin as lv
+        >>> normal = lv.Density(lambda m: -m**2 / 2, lambda m, rows: -(rows["x"] - m)**2 / 2, init=0.0)
+        >>> posterior = normal.posterior({"x": [0.0, 2.0]})
+        >>> posterior.num_data, float(posterior.log_density(1.0))
+        (2, -1.5)
+    """
+
+    log_prior: Callable[[Position], Any]
+    log_likelihood: Callable[[Position, Batch], Any] | None = None
+    init: Any = None
+    constrain: Callable[[Position], dict[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("log_prior", "log_likelihood", "constrain"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ModelError(f"`Density`: `{name}` must be a function; got {value!r}.")
+        if not callable(self.log_prior):
+            raise ModelError("`Density`: `log_prior` must be a function; got None.")
+        if self.init is None:
+            raise ModelError("`Density`: `init` is missing. Give a position to start from, or a function of a key.")
+
+    def posterior(self, data: Any = None) -> Posterior:
+        """The target on this data."""
+        table = data if isinstance(data, Table) else as_table(data)
+        if self.log_likelihood is not None and table.num_rows == 0:
+            raise ModelError("`Density` has a `log_likelihood`, which needs rows; got no `data`.")
+        if self.log_likelihood is None and table.num_rows:
+            raise ModelError("`Density` has no `log_likelihood`, so nothing would use `data`. Give it one.")
+        self._check_shapes(table)
+        return Posterior(
+            data={name: jnp.asarray(column) for name, column in table.columns.items()},
+            terms=self._terms,
+            num_data=table.num_rows,
+            constrained=lambda position, data: self._report(position),
+            start=self._start,
+            by_rows=table.num_rows > 0,
+            explain=self._explain,
+        )
+
+    def _terms(self, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        log_prior = jnp.asarray(self.log_prior(position))
+        if self.log_likelihood is None:
+            return log_prior, jnp.zeros(0)
+        return log_prior, jnp.asarray(self.log_likelihood(position, batch))
+
+    def _start(self, key: Key) -> Position:
+        position = self.init(key) if callable(self.init) else self.init
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float, jnp.asarray(leaf).dtype)), position)
+
+    def _report(self, position: Position) -> dict[str, jax.Array]:
+        if self.constrain is not None:
+            return {name: jnp.asarray(value) for name, value in self.constrain(position).items()}
+        leaves, _ = jax.tree_util.tree_flatten_with_path(position)
+        return {jax.tree_util.keystr(path, simple=True, separator=".") or "position": leaf for path, leaf in leaves}
+
+    def _check_shapes(self, table: Table) -> None:
+        position = jax.eval_shape(self._start, jax.random.key(0))
+        rows = {name: jax.ShapeDtypeStruct(column.shape, column.dtype) for name, column in table.columns.items()}
+        log_prior, log_likelihood = jax.eval_shape(self._terms, position, rows)
+        if log_prior.shape != ():
+            raise ModelError(f"`Density`: `log_prior` must return a scalar; it returned shape {log_prior.shape}.")
+        if log_likelihood.shape != (table.num_rows,):
+            raise ModelError(
+                f"`Density`: `log_likelihood` must return one value a row, shape ({table.num_rows},); it returned shape "
+                f"{log_likelihood.shape}. Do not sum over the rows: langevin does, and scales minibatches."
+            )
+
+    def _explain(self, position: Position, data: Batch) -> str:
+        log_prior, log_likelihood = self._terms(position, data)
+        if not np.isfinite(log_prior):
+            return f"`log_prior` is {float(log_prior)} there"
+        bad = np.flatnonzero(~np.isfinite(np.asarray(log_likelihood)))
+        if len(bad):
+            return f"`log_likelihood` is {float(log_likelihood[bad[0]])} for row {bad[0]} ({len(bad)} such rows)"
+        return "the gradient is not finite there"

@@ -1,0 +1,165 @@
+"""A NumPyro program, unchanged, as a `Posterior`.
+
+The program is called with rows and constants as keywords. Its latent sites live on the real line through `biject_to`,
+and the log-determinants of those maps belong to `log_prior`. The observed sites inside the plate over the rows are the
+likelihood; everything else is `log_prior`, and must then be the same whatever rows the program is called with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro import handlers
+from numpyro.distributions import biject_to
+
+from langevin.data.table import Table
+from langevin.errors import ModelError
+from langevin.models import structure
+from langevin.models.structure import Structure
+from langevin.posterior import Batch, Key, Position, Posterior
+
+INIT_RADIUS = 2.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Program:
+    """A NumPyro program with the constants it is called with.
+
+    Args:
+        function: The program.
+        constants: Keyword arguments that are passed whole, and are not rows.
+        rows: The name (or names) of the plate over the rows, where it cannot be told by its size.
+
+    Example:
+        >>> import numpyro, numpyro.distributions as dist
+        >>> def model(x):
+        ...     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        ...     with numpyro.plate("rows", len(x)):
+        ...         numpyro.sample("x", dist.Normal(0.0, scale), obs=x)
+        >>> from langevin.data.table import as_table
+        >>> posterior = Program(model).posterior(as_table({"x": [0.0, 1.0]}))
+        >>> posterior.num_data, posterior.dims
+        (2, (('scale', ()),))
+    """
+
+    function: Callable[..., Any]
+    constants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    rows: str | tuple[str, ...] | None = None
+
+    def posterior(self, table: Table, *, minibatch: bool = False) -> Posterior:
+        """The target on these rows.
+
+        Args:
+            table: The rows.
+            minibatch: Whether engines will see minibatches. If so, the program must be one whose rows are independent
+                given its global sites; deterministic sites that depend on the rows are then not reported.
+
+        Raises:
+            ModelError: Names the site that cannot be handled, and says what to do.
+        """
+        overlap = set(table.columns) & set(self.constants)
+        if overlap:
+            raise ModelError(f"`data` and `constants` both have {sorted(overlap)}. Keep each in one place.")
+        found = structure.find(self.call, table, self.rows, minibatch)
+        return Posterior(
+            data={name: jnp.asarray(column) for name, column in table.columns.items()},
+            terms=lambda position, batch: self._terms(found, position, batch),
+            num_data=table.num_rows,
+            constrained=lambda position, data: self._report(found, position, data),
+            start=lambda key: _start(found, key),
+            dims=tuple((name, found.dims[name]) for name in found.reported),
+            by_rows=minibatch,
+            explain=lambda position, data: self._explain(found, position, data),
+        )
+
+    def call(self, batch: Batch) -> Any:
+        """Runs the program on these rows."""
+        return self.function(**batch, **self.constants)
+
+    def _trace(self, position: Position, batch: Batch) -> dict[str, Any]:
+        program = handlers.substitute(self.call, substitute_fn=lambda site: _constrain_site(position, site))
+        return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+
+    def _terms(self, found: Structure, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        log_prior: Any = 0.0
+        by_row, whole = [], []
+        for site in self._trace(position, batch).values():
+            if site["type"] != "sample":
+                continue
+            log_prob = structure.log_prob(site)
+            row_dim = structure.row_dim(site, found.row_plates)
+            if row_dim is not None and structure.is_observed(site):
+                by_row.append(_sum_to_rows(log_prob, row_dim))
+            elif not found.row_plates and structure.is_observed(site):
+                whole.append(jnp.sum(log_prob))
+            else:
+                log_prior = log_prior + jnp.sum(log_prob)
+        if by_row:
+            return jnp.asarray(log_prior), sum(by_row[1:], by_row[0])
+        return jnp.asarray(log_prior), jnp.stack(whole) if whole else jnp.zeros(0)
+
+    def _report(self, found: Structure, position: Position, batch: Batch) -> dict[str, jax.Array]:
+        trace = self._trace(position, batch)
+        return {name: jnp.asarray(trace[name]["value"]) for name in found.reported}
+
+    def _explain(self, found: Structure, position: Position, batch: Batch) -> str:
+        for name, site in self._trace(position, batch).items():
+            if site["type"] != "sample":
+                continue
+            log_prob = np.asarray(structure.log_prob(site))
+            if np.isfinite(log_prob).all():
+                continue
+            bad = log_prob[~np.isfinite(log_prob)].flat[0]
+            if name.startswith("_") and name.endswith("_log_det"):
+                return f"the Jacobian of site {name[1:-8]!r} is {bad}"
+            kind = "observed site" if structure.is_observed(site) else "site"
+            place = ""
+            row_dim = structure.row_dim(site, found.row_plates)
+            if row_dim is not None:
+                row = np.flatnonzero(~np.isfinite(np.asarray(_sum_to_rows(jnp.asarray(log_prob), row_dim))))[0]
+                place = f" at row {row}"
+            return f"the log-probability of {kind} {name!r} is {bad}{place}"
+        return "every site is finite there, but the gradient is not"
+
+
+def _constrain_site(position: Position, site: dict[str, Any]) -> Any:
+    """The value of a latent site at an unconstrained position; its log-determinant becomes a factor.
+
+    A factor inside the program, and not a sum outside it, so that sites inside `scan` work too.
+    """
+    name = site["name"]
+    if site["type"] != "sample" or structure.is_observed(site) or name not in position:
+        return None
+    transform = biject_to(site["fn"].support)
+    unconstrained = position[name]
+    index = site["infer"].get("_scan_current_index")
+    if index is not None:
+        shift = transform.codomain.event_dim - transform.domain.event_dim
+        if jnp.ndim(unconstrained) > len(site["fn"].shape()) - shift:
+            unconstrained = unconstrained[index]
+    value = transform(unconstrained)
+    log_det = transform.log_abs_det_jacobian(unconstrained, value)
+    extra = jnp.ndim(log_det) - jnp.ndim(value) + len(site["fn"].event_shape)
+    numpyro.factor(f"_{name}_log_det", jnp.sum(log_det, axis=tuple(range(-extra, 0))))
+    return value
+
+
+def _sum_to_rows(log_prob: jax.Array, row_dim: int) -> jax.Array:
+    """Sums over every axis but the one of the rows, which is counted from the right."""
+    axis = jnp.ndim(log_prob) + row_dim
+    return jnp.sum(log_prob, axis=tuple(i for i in range(jnp.ndim(log_prob)) if i != axis))
+
+
+def _start(found: Structure, key: Key) -> Position:
+    """Uniform within two units of zero on the unconstrained scale, as Stan does."""
+    keys = jax.random.split(key, max(len(found.shapes), 1))
+    return {
+        name: jax.random.uniform(site_key, shape, minval=-INIT_RADIUS, maxval=INIT_RADIUS)
+        for site_key, (name, shape) in zip(keys, found.shapes.items(), strict=False)
+    }

@@ -1,0 +1,248 @@
+"""What a NumPyro program consists of: which sites are latent, which are rows, and what may be minibatched.
+
+Found by running the program abstractly on all rows and on another number of rows: a plate whose size follows the number
+of rows is the plate over the rows. Where minibatches are asked for, the program is also run for real on two small sets
+of rows, and whatever differs between them depends on the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions import biject_to
+
+from langevin.data.table import Table
+from langevin.errors import ModelError
+from langevin.posterior import Batch
+
+Call = Callable[[Batch], Any]
+
+
+class Structure(NamedTuple):
+    """The sites of a program, by what they are.
+
+    Attributes:
+        shapes: For each latent site, its unconstrained shape.
+        reported: The names that a draw reports: latent sites, then deterministic ones.
+        dims: For each reported name, the names of its dimensions: the plates it is in, then numbers.
+        row_plates: The plates over the rows; empty if there are none.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    reported: tuple[str, ...]
+    dims: dict[str, tuple[str, ...]]
+    row_plates: tuple[str, ...]
+
+
+class _Outline(NamedTuple):
+    """One run of the program, reduced to what is static."""
+
+    shapes: dict[str, tuple[int, ...]]
+    sites: dict[str, dict[str, Any]]
+    plates: dict[str, int]
+
+
+def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch: bool) -> Structure:
+    """Runs the program abstractly and sorts its sites.
+
+    Raises:
+        ModelError: Names the site that stands in the way, and says what to do.
+    """
+    outline = _outline(call, table.columns, table.num_rows)
+    row_plates = _row_plates(call, table, outline, rows, minibatch)
+    latent = [name for name, site in outline.sites.items() if name in outline.shapes]
+    derived = [name for name, site in outline.sites.items() if site["type"] == "deterministic"]
+    if not latent:
+        raise ModelError("The program has no latent site: there is nothing to infer. Did you observe every site?")
+    if minibatch:
+        _check_local(outline, row_plates)
+        derived = _check_global(call, table, outline, row_plates, derived)
+    reported = tuple(latent + derived)
+    return Structure(
+        shapes=outline.shapes,
+        reported=reported,
+        dims={name: _dims(name, outline.sites[name]) for name in reported},
+        row_plates=row_plates,
+    )
+
+
+def is_observed(site: dict[str, Any]) -> bool:
+    """Whether a sample site has a given value; factors count."""
+    return bool(site["is_observed"])
+
+
+def log_prob(site: dict[str, Any]) -> jax.Array:
+    """The log-probability of a sample site, one value for each of its independent parts."""
+    intermediates = site.get("intermediates")
+    args = (site["value"], intermediates) if intermediates else (site["value"],)
+    value = site["fn"].log_prob(*args)
+    return value if site["scale"] is None else site["scale"] * value
+
+
+def row_dim(site: dict[str, Any], row_plates: tuple[str, ...]) -> int | None:
+    """The axis of the rows in a site's log-probability, counted from the right; None outside the plate."""
+    for frame in site.get("cond_indep_stack", ()):
+        if frame.name in row_plates:
+            return frame.dim
+    return None
+
+
+def _outline(call: Call, columns: dict[str, Any], num_rows: int) -> _Outline:
+    found: dict[str, Any] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def run(batch: Batch) -> int:
+        program = handlers.substitute(call, substitute_fn=lambda site: _centre(site, shapes))
+        found.update(handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch))
+        return 0
+
+    batch = {name: jax.ShapeDtypeStruct((num_rows, *col.shape[1:]), col.dtype) for name, col in columns.items()}
+    try:
+        jax.eval_shape(run, batch)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise ModelError(
+            "The program looks at the values of its data while it is being compiled (for instance int(x.max())). Compute "
+            f"such numbers beforehand and pass them in `constants`. JAX says: {str(error).splitlines()[0]}"
+        ) from error
+    except TypeError as error:
+        if "argument" in str(error):
+            raise ModelError(f"The program cannot be called with the names in `data` and `constants`: {error}.") from error
+        raise
+    sites = {}
+    for name, site in found.items():
+        if site["type"] == "param":
+            raise ModelError(f"Site {name!r} is a `numpyro.param`, which has no prior. Make it a `numpyro.sample` site.")
+        sites[name] = {
+            "type": site["type"],
+            "is_observed": site.get("is_observed", False),
+            "cond_indep_stack": tuple(site.get("cond_indep_stack", ())),
+            "shape": jnp.shape(site["value"]) if site["type"] != "control_flow" else (),
+            "event_dim": site["fn"].event_dim if site["type"] == "sample" else 0,
+        }
+    plates = {name: site["args"][0] for name, site in found.items() if site["type"] == "plate"}
+    for name, site in found.items():
+        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+            raise ModelError(
+                f"Plate {name!r} has a `subsample_size`. Leave it out: langevin calls the program with a minibatch of "
+                "the rows, and scales."
+            )
+    return _Outline(shapes, sites, plates)
+
+
+def _centre(site: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> Any:
+    """Gives a latent site the value at the centre of its unconstrained space, and notes the shape of that."""
+    if site["type"] != "sample" or is_observed(site):
+        return None
+    name, support = site["name"], site["fn"].support
+    if support.is_discrete:
+        raise ModelError(
+            f"Site {name!r} is a discrete latent variable, which has no gradient. Sum it out of the program (a mixture: "
+            "`dist.MixtureSameFamily`), or observe it."
+        )
+    transform = biject_to(support)
+    shape = transform.inverse_shape(site["fn"].shape())
+    shapes[name] = tuple(shape)
+    return transform(jnp.zeros(shape))
+
+
+def _row_plates(
+    call: Call, table: Table, outline: _Outline, rows: str | tuple[str, ...] | None, minibatch: bool
+) -> tuple[str, ...]:
+    named = (rows,) if isinstance(rows, str) else tuple(rows or ())
+    for name in named:
+        if name not in outline.plates:
+            raise ModelError(f"`rows={name!r}`: the program has no such plate; it has {sorted(outline.plates)}.")
+    if not table.num_rows:
+        return ()
+    candidates = [name for name, size in outline.plates.items() if size == table.num_rows]
+    other = table.num_rows - 1 if table.num_rows > 1 else 2
+    try:
+        plates = _outline(call, table.columns, other).plates
+    except Exception as error:
+        if minibatch:
+            raise ModelError(
+                f"The program runs on all {table.num_rows} rows but not on {other}, so it cannot be called with "
+                f"minibatches: {error}. Take sizes from the arrays (`x.shape[0]`), not from outside."
+            ) from error
+    else:
+        candidates = [name for name in candidates if plates.get(name) == other]
+    if named:
+        return named
+    for site in outline.sites.values():
+        nested = [frame.name for frame in site["cond_indep_stack"] if frame.name in candidates]
+        if len(nested) > 1:
+            raise ModelError(
+                f"Plates {' and '.join(map(repr, nested))} both have the size of the data, {table.num_rows}. Say which "
+                f"one is over the rows: `rows={nested[0]!r}`."
+            )
+    if minibatch and not candidates:
+        raise ModelError(
+            f"No plate of the program is over the {table.num_rows} rows (its plates: {outline.plates or 'none'}), so "
+            'minibatches cannot be scaled. Put the observed site inside `with numpyro.plate("rows", x.shape[0]):`, or '
+            "leave `batch_size` out."
+        )
+    return tuple(candidates)
+
+
+def _check_local(outline: _Outline, row_plates: tuple[str, ...]) -> None:
+    for name, site in outline.sites.items():
+        if name in outline.shapes and row_dim(site, row_plates) is not None:
+            raise ModelError(
+                f"Site {name!r} is latent and inside the plate over the rows: each row has its own, and a minibatch sees "
+                "only a few of them. Integrate it out of the program, or leave `batch_size` out."
+            )
+    if not any(site["is_observed"] and row_dim(site, row_plates) is not None for site in outline.sites.values()):
+        raise ModelError(f"Nothing is observed inside the plate over the rows, {row_plates[0]!r}.")
+
+
+def _check_global(
+    call: Call, table: Table, outline: _Outline, row_plates: tuple[str, ...], derived: list[str]
+) -> list[str]:
+    """Checks that what is outside the row plate ignores the rows; returns the deterministic sites that do too."""
+    last = table.num_rows - 1
+    one, two = (_run(call, table, index, outline) for index in ([0], [max(last - 1, 0), last]))
+    for name, site in one.items():
+        if site["type"] != "sample" or row_dim(site, row_plates) is not None:
+            continue
+        if np.array_equal(log_prob(site), log_prob(two[name]), equal_nan=True):
+            continue
+        if is_observed(site):
+            raise ModelError(
+                f"Observed site {name!r} depends on the rows but is outside the plate over them ({row_plates[0]!r}), so "
+                "a minibatch would be counted as if it were all the data. Move it inside the plate, or leave "
+                "`batch_size` out."
+            )
+        raise ModelError(
+            f"The prior of site {name!r} depends on the rows, so it would change with every minibatch. Compute what "
+            "it needs beforehand and pass it in `constants`."
+        )
+    return [name for name in derived if np.array_equal(one[name]["value"], two[name]["value"], equal_nan=True)]
+
+
+def _run(call: Call, table: Table, index: list[int], outline: _Outline) -> dict[str, Any]:
+    batch = {name: jnp.asarray(column[np.asarray(index)]) for name, column in table.columns.items()}
+    shapes: dict[str, tuple[int, ...]] = {}
+    program = handlers.substitute(call, substitute_fn=lambda site: _centre(site, shapes))
+    trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+    for name, shape in shapes.items():
+        if shape != outline.shapes[name]:
+            raise ModelError(
+                f"The shape of latent site {name!r} follows the number of rows, and a minibatch sees only a few of them. "
+                "Leave `batch_size` out."
+            )
+    return trace
+
+
+def _dims(name: str, site: dict[str, Any]) -> tuple[str, ...]:
+    shape, event_dim = site["shape"], site["event_dim"]
+    dims = [f"{name}_dim_{axis}" for axis in range(len(shape))]
+    for frame in site["cond_indep_stack"]:
+        axis = len(shape) - event_dim + frame.dim
+        if axis >= 0 and shape[axis] == frame.size:
+            dims[axis] = frame.name
+    return tuple(dims)

@@ -1,0 +1,127 @@
+"""Fit: one result for every method."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from langevin.diagnostics import weighted
+from langevin.diagnostics.verdict import Finding, judge
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from langevin.posterior import Posterior
+
+
+class Fit:
+    """The draws of a run, with their weights, and whether they can be trusted.
+
+    Everything is in `data_tree`, in ArviZ's groups, so that ArviZ reads it as it is.
+
+    Attributes:
+        data_tree: Groups `posterior`, `sample_stats` (with `weight`), `unconstrained_posterior`.
+        target: The posterior that was sampled; None for a fit that was loaded.
+    """
+
+    def __init__(self, data_tree: xr.DataTree, target: Posterior | None = None) -> None:
+        self.data_tree = data_tree
+        self.target = target
+
+    @property
+    def posterior(self) -> xr.Dataset:
+        """The draws: dimensions chain, draw, then the site's own."""
+        return self.data_tree["posterior"].to_dataset()
+
+    @property
+    def stats(self) -> xr.Dataset:
+        """What the sampler told at each draw: dimensions chain, draw."""
+        return self.data_tree["sample_stats"].to_dataset()
+
+    @property
+    def weights(self) -> xr.DataArray:
+        """The weight of each draw, 1 on average: dimensions chain, draw. Every summary uses it."""
+        return self.stats["weight"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How the run was made: the method, the arguments, and what warm-up chose."""
+        return json.loads(self.data_tree.attrs["settings"])
+
+    @property
+    def stopped(self) -> np.ndarray:
+        """For each chain, the step at which it blew up, or -1."""
+        return np.asarray(self.stats["stopped"].values)
+
+    @functools.cached_property
+    def verdict(self) -> tuple[Finding, ...]:
+        """What stands in the way of trusting this result; empty if nothing was found."""
+        return judge(self.posterior, self.weights, self.stopped)
+
+    def summary(self, names: list[str] | None = None, probability: float = 0.89) -> pd.DataFrame:
+        """Weighted mean, sd, equal-tailed interval, effective size, Monte Carlo error and R-hat, one row a coordinate.
+
+        Args:
+            names: The sites to show; all by default.
+            probability: Of the interval.
+        """
+        import pandas as pd
+
+        weights = self.weights.values
+        low, high = (1 - probability) / 2, (1 + probability) / 2
+        tables = []
+        for name in names or list(self.posterior):
+            draws = self.posterior[name].values
+            if draws.dtype.kind == "b":
+                draws = draws.astype(np.float64)
+            columns = {
+                "mean": weighted.mean(draws, weights),
+                "sd": weighted.sd(draws, weights),
+                f"eti{100 * probability:g}_lb": weighted.quantile(draws, weights, low),
+                f"eti{100 * probability:g}_ub": weighted.quantile(draws, weights, high),
+                "ess": weighted.effective_size(draws, weights),
+                "mcse": weighted.mcse(draws, weights),
+                "r_hat": weighted.rhat(draws, weights),
+            }
+            index = [_label(name, i) for i in np.ndindex(draws.shape[2:])]
+            tables.append(pd.DataFrame({key: np.ravel(value) for key, value in columns.items()}, index=index))
+        return pd.concat(tables)
+
+    def kernel_stein_discrepancy(self, batch_size: int | None = None, most_draws: int = 2000, seed: int = 0) -> float:
+        """The squared kernel Stein discrepancy of the draws (see `langevin.diagnostics.stein`).
+
+        Args:
+            batch_size: Rows for the gradient at each draw; all rows by default. With minibatches the estimate is
+                unbiased and may be below 0.
+            most_draws: Evenly spread draws to use; the cost grows with their square.
+            seed: For the minibatches.
+        """
+        from langevin.discrepancy import discrepancy_of_fit
+
+        return discrepancy_of_fit(self, batch_size, most_draws, seed)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the fit to a Zarr folder, which `lv.load` reads. No code is stored."""
+        from langevin.store import save
+
+        save(self, path)
+
+    def __repr__(self) -> str:
+        sizes = self.posterior.sizes
+        method = self.settings["method"]["name"]
+        lines = [f"Fit by {method}: {sizes['chain']} chains x {sizes['draw']} draws of {', '.join(map(str, self.posterior))}"]
+        lines += [f"  ! {finding}" for finding in self.verdict]
+        if not self.verdict:
+            lines.append("  No fault found in the draws.")
+        if self.settings["approximation"]:
+            lines.append(f"  Approximate: {self.settings['approximation']}")
+        return "\n".join(lines)
+
+
+def _label(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]" if index else name

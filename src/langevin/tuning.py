@@ -1,0 +1,54 @@
+"""What warm-up measures, and what it hands to a kernel."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from langevin.kernels.metrics import Metric
+from langevin.posterior import Position
+
+# How much wider than exact the sds may be through the choice of an automatic step. Smaller steps cost in proportion.
+SD_BIAS = 0.04
+
+
+class Tuning(NamedTuple):
+    """What warm-up found, and a kernel needs. All of it may be traced, so that new values compile nothing.
+
+    Attributes:
+        step_size: The step, where it was left to warm-up.
+        metric: G; None for the identity.
+        centre: The mode.
+        gradient_noise: The variance of the whitened gradient, a pytree like the position.
+        epoch: Steps in an epoch.
+        cycle: Steps in a cycle, and how many of them explore.
+    """
+
+    step_size: Any = None
+    metric: Metric | None = None
+    centre: Position = None
+    gradient_noise: Position = None
+    epoch: Any = 1
+    cycle: tuple[Any, Any] = (1, 0)
+
+
+class Landscape(NamedTuple):
+    """What the target looks like around its mode, in whitened units.
+
+    Attributes:
+        stiffest: The largest curvature.
+        softest: The smallest curvature.
+        noise: The largest variance of the gradient estimate in any coordinate.
+        size: The number of coordinates.
+    """
+
+    stiffest: float
+    softest: float
+    noise: float
+    size: int
+
+
+class Pace(NamedTuple):
+    """A step size, and about how many such steps it takes to forget."""
+
+    step_size: float
+    steps_to_forget: float
