@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.metadata
 import json
 import math
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -22,6 +24,7 @@ from langevin.data.table import Table, as_table
 from langevin.drivers.chains import Chains, Draws
 from langevin.drivers.warmup import start_positions, warm_up
 from langevin.errors import LangevinWarning, ModelError, SamplingError, SettingError
+from langevin.keys import derive
 from langevin.methods import MAP, CyclicalSGHMC, CyclicalSGLD, Method, Sampler, as_method
 from langevin.models.density import Density
 from langevin.models.program import Program
@@ -80,6 +83,8 @@ def fit(
         >>> abs(float(fit.summary().loc["position", "mean"]) - 1.5) < 0.1
         True
     """
+    # Judging the draws needs arviz-stats, which takes a second to import: it does so while XLA compiles.
+    threading.Thread(target=importlib.import_module, args=("arviz_stats",), daemon=True).start()
     method = as_method(method)
     for name, value, least in (("num_chains", num_chains, 1), ("num_draws", num_draws, 1), ("num_warmup", num_warmup, 0)):
         checks.count("fit", name, value, least)
@@ -90,8 +95,9 @@ def fit(
     table = as_table(data)
     if batches is not None:
         batches.check(table.num_rows)
+        batches = batches.resolved(table.num_rows, method.independent_batches)
     posterior = _posterior(model, table, constants or {}, rows, batches)
-    layout_key, run_key = jax.random.split(key)
+    layout_key, run_key = derive(key, 2)
     if batches is not None:
         layout_seed = np.asarray(jax.random.key_data(layout_key)).tolist()
         laid_out = batches.lay_out(table.columns, table.num_rows, layout_seed)
@@ -143,7 +149,7 @@ def _sample(
     watch: Watch,
 ) -> tuple[Draws, Tuning, int]:
     num_chains, num_warmup, num_draws, thin = settings
-    warm_key, chain_key = jax.random.split(key)
+    warm_key, chain_key = derive(key, 2)
     ready = warm_up(method, posterior, batches, warm_key, num_chains, num_warmup, watch)
     if thin is None:
         thin = 1
@@ -183,7 +189,7 @@ def _climb(
     method: MAP, posterior: Posterior, batches: Batches | None, key: Key, num_chains: int, watch: Watch
 ) -> tuple[Draws, Tuning, int]:
     """Climbs from every start, and keeps the highest point."""
-    start_key, climb_key = jax.random.split(key)
+    start_key, climb_key = derive(key, 2)
     positions = start_positions(posterior, start_key, num_chains)
     climbers = Chains(method, posterior, batches, Tuning(), climb_key, positions)
     strides = np.diff(np.linspace(0, method.num_steps, 11).astype(int))

@@ -8,7 +8,7 @@ from langevin.kernels.metrics import Metric
 from langevin.posterior import Position
 
 # How much wider than exact the sds may be through the choice of an automatic step. Smaller steps cost in proportion.
-SD_BIAS = 0.04
+SD_BIAS = 0.03
 
 
 class Tuning(NamedTuple):

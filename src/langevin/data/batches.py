@@ -10,19 +10,27 @@ last slice of the epoch meets the first again, at a place that moves with the of
 equally likely in every step, so the gradient is unbiased whatever the order is. A step costs a slice: nothing in it grows
 with the number of rows. The order itself is drawn anew every `reshuffle_period` steps, which matters for small data
 (where one order has few distinct slices) and costs little for large.
+
+Within such a sweep the errors of the gradient cancel: what one minibatch has too much of, the others lack. SGLD gains by
+that. A method that measures the noise and takes it into account (SGHMC, SGNHT), or an exact accept step, needs minibatches
+that are independent from step to step: there, every slice starts at a row of its own, uniform over all. Where there are few
+slices, they are a poor sample of all minibatches, and scattered rows are gathered instead.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langevin import checks
 from langevin.errors import SettingError
 from langevin.posterior import Batch, Key
+
+LEAST_SLICES = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +39,10 @@ class Batches:
 
     Args:
         size: Rows in a minibatch.
-        replacement: False (the default) sweeps through all rows, in a new order of slices every epoch. True draws
-            every row independently; a step then gathers `size` scattered rows, which is slower.
+        order: "sweep" goes through all rows in an epoch, without replacement. "slices" takes a slice at a random place
+            in every step: without replacement within a minibatch, independent between steps. "rows" draws every row
+            independently, with replacement; a step then gathers scattered rows, which is slower. "auto" sweeps, or,
+            for a method that needs independent minibatches, takes slices if there are at least 200, and else rows.
         shared: Whether all chains see the same minibatch in a step. By default each sees its own.
 
     Raises:
@@ -40,10 +50,11 @@ class Batches:
     """
 
     size: int
-    replacement: bool = False
+    order: Literal["auto", "sweep", "slices", "rows"] = "auto"
     shared: bool = False
 
     def __post_init__(self) -> None:
+        checks.choice("Batches", "order", self.order, ("auto", "sweep", "slices", "rows"))
         if isinstance(self.size, bool) or not isinstance(self.size, (int, np.integer)) or self.size < 1:
             raise SettingError(f"`batch_size` must be a whole number of rows, at least 1; got {self.size!r}.")
 
@@ -56,6 +67,13 @@ class Batches:
                 f"`batch_size` is {self.size}, but the data has {num_data} rows. Take at most {num_data}, or leave "
                 "`batch_size` out to use all rows in every step."
             )
+
+    def resolved(self, num_data: int, independent: bool) -> Batches:
+        """The same with "auto" replaced by an order."""
+        if self.order != "auto":
+            return self
+        order = "sweep" if not independent else "slices" if self.num_slices(num_data) >= LEAST_SLICES else "rows"
+        return dataclasses.replace(self, order=order)
 
     def num_slices(self, num_data: int) -> int:
         """How many steps an epoch has."""
@@ -73,7 +91,7 @@ class Batches:
 
     def take(self, data: Batch, num_data: int, key: Key, step: jax.Array) -> Batch:
         """The minibatch of one step: a pure function of the key and the step."""
-        if self.replacement:
+        if self.order == "rows":
             index = jax.random.randint(jax.random.fold_in(key, step), (self.size,), 0, num_data)
             return jax.tree.map(lambda array: array[index], data)
         start = self._start(key, step, num_data)
@@ -82,7 +100,8 @@ class Batches:
     def _start(self, key: Key, step: jax.Array, num_data: int) -> jax.Array:
         # A counter-based hash and not a jax.random call: this runs in every step, and there a scalar threefry costs
         # a third of a whole gradient of 1,000 x 50 rows.
-        epoch, slice_ = jnp.divmod(jnp.asarray(step, jnp.uint32), self.num_slices(num_data))
+        slices = 1 if self.order == "slices" else self.num_slices(num_data)
+        epoch, slice_ = jnp.divmod(jnp.asarray(step, jnp.uint32), slices)
         words = jax.random.key_data(key)
         offset = _mix(words[0] ^ _mix(words[-1] ^ _mix(epoch))) % num_data
         return ((offset + slice_ * self.size) % num_data).astype(jnp.int32)

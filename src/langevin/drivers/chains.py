@@ -19,12 +19,13 @@ import numpy as np
 
 from langevin.data.batches import Batches, reshuffle
 from langevin.kernels.base import Kernel
+from langevin.keys import derive
 from langevin.methods import Method
 from langevin.posterior import Batch, Key, Position, Posterior
 from langevin.tuning import Tuning
 
 SECONDS_A_CHUNK = 0.3
-MOST_DRAWS_A_CHUNK = 256
+MOST_DRAWS_A_CHUNK = 64
 MOST_BYTES_A_CHUNK = 64_000_000
 
 
@@ -85,7 +86,7 @@ class Chains:
         positions: Position,
     ) -> None:
         self.method, self.posterior, self.batches, self.tuning = method, posterior, batches, tuning
-        step_key, batch_key, self._order_key = jax.random.split(key, 3)
+        step_key, batch_key, self._order_key = derive(key, 3)
         num_chains = len(jax.tree.leaves(positions)[0])
         self._keys = jax.random.split(step_key, num_chains)
         self._batch_keys = jax.random.split(batch_key, num_chains)
@@ -105,9 +106,8 @@ class Chains:
             strides: How many steps lead to each draw.
             on_chunk: Called after each chunk with the steps it took and the chains' last info.
         """
-        position = jax.tree.leaves(self.positions)
-        bytes_a_draw = max(sum(leaf.nbytes for leaf in position), 1)
-        capacity = int(min(len(strides), MOST_DRAWS_A_CHUNK, max(MOST_BYTES_A_CHUNK // bytes_a_draw, 1)))
+        bytes_a_draw = max(sum(leaf.nbytes for leaf in jax.tree.leaves(self.positions)), 1)
+        capacity = int(min(MOST_DRAWS_A_CHUNK, max(MOST_BYTES_A_CHUNK // bytes_a_draw, 1)))
         parts, done = [], 0
         while done < len(strides):
             self._maybe_reshuffle()
@@ -136,7 +136,7 @@ class Chains:
     def _chunk_length(self, strides: np.ndarray, capacity: int) -> int:
         steps = np.cumsum(strides[:capacity])
         budget = 1 if self._seconds_a_step is None else SECONDS_A_CHUNK / self._seconds_a_step
-        if self.batches is not None and not self.batches.replacement:
+        if self.batches is not None and self.batches.order != "rows":
             period = self.batches.reshuffle_period(self.posterior.num_data)
             budget = min(budget, (self._shuffles + 1) * period - int(self.carry.step))
         return int(np.clip(np.searchsorted(steps, budget) + 1, 1, len(steps)))
@@ -149,7 +149,7 @@ class Chains:
             self._seconds_a_step = max(seconds / steps, 1e-9)
 
     def _maybe_reshuffle(self) -> None:
-        if self.batches is None or self.batches.replacement:
+        if self.batches is None or self.batches.order == "rows":
             return
         due = int(self.carry.step) // self.batches.reshuffle_period(self.posterior.num_data)
         while self._shuffles < due:

@@ -7,6 +7,7 @@ Fisher information) and the prior's curvature.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,15 +39,49 @@ class Curvature(NamedTuple):
 
 
 def row_sample(posterior: Posterior) -> Batch | None:
-    """Evenly spread rows, at most `MOST_ROWS`; None where the model cannot be called with a part of them."""
+    """Evenly spread rows, at most `MOST_ROWS`; None where that is all, or the model cannot be called with a part of them."""
     if not posterior.by_rows or posterior.num_data <= MOST_ROWS:
         return None
-    index = np.linspace(0, posterior.num_data - 1, MOST_ROWS).astype(np.int32)
-    return jax.tree.map(lambda array: array[index], posterior.data)
+    stride = posterior.num_data // MOST_ROWS
+    return jax.tree.map(lambda array: array[: MOST_ROWS * stride : stride], posterior.data)
 
 
-@jax.jit(static_argnames="num_iterations")
-def climb(posterior: Posterior, sample: Batch | None, position: Position, num_iterations: int = 30) -> Position:
+class Modes(NamedTuple):
+    """Where climbs ended: each chain's mode, how high each is, the best one, and the curvature there."""
+
+    modes: Position
+    heights: jax.Array
+    best: Position
+    curvature: Curvature
+
+
+@jax.jit
+def refine(posterior: Posterior, positions: Position) -> Modes:
+    """Takes every chain from near a mode to it by Newton's method, and the best one to the mode on all rows."""
+    sample = row_sample(posterior)
+    modes = jax.vmap(lambda x: _climb(posterior, sample, x))(positions)
+    heights = jax.vmap(lambda x: posterior.log_density(x, sample))(modes)
+    highest = jnp.argmax(jnp.where(jnp.isfinite(heights), heights, -jnp.inf))
+    top = jax.tree.map(lambda leaf: leaf[highest], modes)
+    best, curvature = _finish(posterior, sample, top)
+
+    def settle(mode: Position) -> Position:
+        """A chain that climbed to the same mode goes on from the refined one."""
+        gap = (ravel_pytree(mode)[0] - ravel_pytree(top)[0]) / curvature.scale
+        near = jnp.vdot(gap, curvature.matrix @ gap) < 1.0 + gap.size
+        return jax.tree.map(lambda a, b: jnp.where(near, a, b), best, mode)
+
+    return Modes(jax.vmap(settle)(modes), heights, best, curvature)
+
+
+@jax.jit
+def heights(posterior: Posterior, positions: Position) -> jax.Array:
+    """The log-density of each chain's position, on a sample of the rows."""
+    sample = row_sample(posterior)
+    return jax.vmap(lambda x: posterior.log_density(x, sample))(positions)
+
+
+def _climb(posterior: Posterior, sample: Batch | None, position: Position, num_iterations: int = 30) -> Position:
     """Damped Newton steps (Levenberg-Marquardt) to the mode on a sample of the rows."""
     flat, unravel = ravel_pytree(position)
 
@@ -56,11 +91,11 @@ def climb(posterior: Posterior, sample: Batch | None, position: Position, num_it
     def body(carry: Any) -> Any:
         x, damping, count, _ = carry
         value, gradient = jax.value_and_grad(log_density)(x)
-        curvature = _curvature(log_density, x)
-        step = _solve(curvature, gradient, damping)
+        step = _solve(_curvature(log_density, x), gradient, damping)
         candidate = log_density(x + step)
+        # In single precision a sum over many rows is known to about this much.
         better = candidate >= value - 1e-6 * jnp.abs(value)
-        x = jnp.where(better & jnp.isfinite(candidate), x + step, x)
+        x = jnp.where(better, x + step, x)
         damping = jnp.clip(jnp.where(better, damping / 10, damping * 10), 1e-7, 1e7)
         return x, damping, count + 1, jnp.vdot(gradient, step) > 1e-4
 
@@ -71,8 +106,7 @@ def climb(posterior: Posterior, sample: Batch | None, position: Position, num_it
     return unravel(jax.lax.while_loop(going, body, start)[0])
 
 
-@jax.jit
-def finish(posterior: Posterior, sample: Batch | None, position: Position) -> tuple[Position, Curvature]:
+def _finish(posterior: Posterior, sample: Batch | None, position: Position) -> tuple[Position, Curvature]:
     """Three more steps, with the sample's curvature and the gradient of all rows; and that curvature."""
     flat, unravel = ravel_pytree(position)
     curvature = _curvature(lambda x: posterior.log_density(unravel(x), sample), flat)
@@ -85,8 +119,7 @@ def finish(posterior: Posterior, sample: Batch | None, position: Position) -> tu
         step = step * jnp.minimum(1.0, limit / jnp.maximum(length, 1e-12))
         return jnp.where(jnp.isfinite(step).all(), x + step, x)
 
-    mode = jax.lax.fori_loop(0, 3, body, flat)
-    return unravel(mode), curvature
+    return unravel(jax.lax.fori_loop(0, 3, body, flat)), curvature
 
 
 def metric_and_spectrum(kind: str, curvature: Curvature, position: Position) -> tuple[Metric | None, float, float]:
@@ -115,8 +148,9 @@ def spectrum_in(metric: Diagonal, curvature: Curvature) -> tuple[float, float]:
 
 
 @jax.jit
-def diagonal_curvature(posterior: Posterior, sample: Batch | None, position: Position, key: Key) -> Position:
+def diagonal_curvature(posterior: Posterior, position: Position, key: Key) -> Position:
     """The empirical Fisher information's diagonal plus the prior's curvature, for many coordinates."""
+    sample = row_sample(posterior)
     rows = posterior.rows if sample is None else sample
     fisher = jax.tree.map(jnp.zeros_like, position)
     if posterior.by_rows:
@@ -139,10 +173,9 @@ def diagonal_curvature(posterior: Posterior, sample: Batch | None, position: Pos
 
 
 @jax.jit
-def stiffest_curvature(
-    posterior: Posterior, sample: Batch | None, position: Position, metric: Metric, key: Key
-) -> jax.Array:
+def stiffest_curvature(posterior: Posterior, position: Position, metric: Metric | None, key: Key) -> jax.Array:
     """The largest curvature in the units of a metric, by power iteration."""
+    sample = row_sample(posterior)
     gradient = jax.grad(posterior.log_density)
 
     def product(vector: Position) -> Position:
@@ -160,6 +193,11 @@ def stiffest_curvature(
     return jax.lax.fori_loop(0, 30, body, start)[1]
 
 
+def spread(shape: Metric, modes: Position, key: Key) -> Position:
+    """Positions around the modes, with the covariance `shape`."""
+    return jax.tree.map(jnp.add, modes, jax.vmap(shape.unwhiten)(standard_normal(key, modes)))
+
+
 class Noise(NamedTuple):
     """Moments of the gradient estimate over minibatches, in whitened units, and the plain mean square of it."""
 
@@ -169,34 +207,42 @@ class Noise(NamedTuple):
 
 @partial(jax.jit, static_argnames=("batches", "make_estimator"))
 def gradient_noise(
+    metric: Metric | None,
     posterior: Posterior,
     batches: Batches,
     make_estimator: Any,
-    metric: Metric | None,
+    shape: Metric,
     centre: Position,
-    positions: Position,
+    modes: Position,
     key: Key,
 ) -> Noise:
-    """Measures how much the gradient estimate varies over minibatches, at typical positions (one a chain)."""
+    """Measures, in units of `metric`, how much the gradient estimate varies over minibatches.
+
+    At typical positions: one a chain, spread around its mode with the covariance `shape`.
+    """
+    positions = spread(shape, modes, jax.random.fold_in(key, 0))
+    # Scattered rows, whatever the run will use: one order of the rows has its own noise, and the run goes through many.
+    rows = dataclasses.replace(batches, order="rows")
+    shrink = 1.0 if batches.order == "rows" else 1 - batches.size / posterior.num_data
     estimator: Estimator = make_estimator(posterior, centre)
 
     def at(position: Position, key: Key) -> Noise:
         memory = estimator.init(position if centre is None else centre)
 
         def one(sums: Any, step: jax.Array) -> tuple[Any, None]:
-            batch = batches.take(posterior.data, posterior.num_data, jax.random.fold_in(key, step), step)
+            batch = rows.take(posterior.data, posterior.num_data, key, step)
             gradient = estimator.estimate(position, memory, batch)[1]
             white = jax.tree.map(jnp.subtract, metrics.whiten(metric, gradient), shift)
             parts = (white, jax.tree.map(jnp.square, white), jax.tree.map(jnp.square, gradient))
             return jax.tree.map(jnp.add, sums, parts), None
 
         # Sums of squares about the first minibatch's gradient: about zero they would cancel in single precision.
-        first = batches.take(posterior.data, posterior.num_data, key, jnp.zeros((), jnp.int32))
+        first = rows.take(posterior.data, posterior.num_data, key, jnp.asarray(NUM_NOISE_BATCHES))
         shift = metrics.whiten(metric, estimator.estimate(position, memory, first)[1])
         zeros = jax.tree.map(jnp.zeros_like, (position, position, position))
         total, square, plain = jax.lax.scan(one, zeros, jnp.arange(NUM_NOISE_BATCHES))[0]
         count = NUM_NOISE_BATCHES
-        variance = jax.tree.map(lambda s, q: (q - s**2 / count) / (count - 1), total, square)
+        variance = jax.tree.map(lambda s, q: shrink * (q - s**2 / count) / (count - 1), total, square)
         return Noise(variance, jax.tree.map(lambda p: p / count, plain))
 
     num_points = len(jax.tree.leaves(positions)[0])

@@ -23,11 +23,11 @@ from langevin.data.batches import Batches
 from langevin.drivers import landscape
 from langevin.drivers.chains import Chains
 from langevin.errors import LangevinWarning, SamplingError
-from langevin.kernels import gradients, metrics
-from langevin.kernels.base import standard_normal
+from langevin.kernels import gradients
 from langevin.kernels.gradients import Estimator
-from langevin.kernels.metrics import Diagonal
+from langevin.kernels.metrics import Diagonal, Metric
 from langevin.kernels.preconditioners import RMSpropState, rmsprop_metric
+from langevin.keys import derive
 from langevin.methods import MAP, SGLD, RMSprop, Sampler
 from langevin.posterior import Key, Position, Posterior
 from langevin.progress import OnChunk, Watch
@@ -59,7 +59,7 @@ def warm_up(
     Raises:
         SamplingError: If no start with a finite log-density is found, or every chain blows up.
     """
-    start_key, climb_key, measure_key, burn_key = jax.random.split(key, 4)
+    start_key, climb_key, measure_key, burn_key = derive(key, 4)
     positions = start_positions(posterior, start_key, num_chains)
     epoch = 1 if batches is None else batches.num_slices(posterior.num_data)
     tuning = Tuning(epoch=epoch)
@@ -69,7 +69,9 @@ def warm_up(
     tuning = tuning._replace(centre=centre)
     if method.step_size != "auto":
         return _plain_burn_in(method, posterior, batches, burn_key, num_warmup, positions, tuning, watch)
-    tuning, scene = _measure(method, posterior, batches, measure_key, positions, tuning, curvature)
+    tuning, scene, shape = _measure(method, posterior, batches, measure_key, positions, tuning, curvature)
+    spread_key, burn_key = derive(burn_key, 2)
+    positions = jax.jit(landscape.spread)(shape, positions, spread_key)
     return _checked_burn_in(method, posterior, batches, burn_key, positions, tuning, scene, watch)
 
 
@@ -77,32 +79,35 @@ def start_positions(posterior: Posterior, key: Key, num_chains: int) -> Position
     """A start for every chain at which the log-density and its gradient are finite.
 
     Raises:
-        SamplingError: If there is none in `MOST_TRIES`, with the site that is to blame.
+        SamplingError: If a chain finds none in `MOST_TRIES`, with the site that is to blame.
     """
+    positions, good = _try_starts(posterior, jax.random.split(key, num_chains))
+    if not np.all(good):
+        bad = jax.tree.map(lambda leaf: leaf[int(np.argmin(good))], positions)
+        values = {name: np.asarray(value) for name, value in posterior.constrain(bad).items()}
+        shown = ", ".join(f"{name}={np.array2string(v, threshold=6, precision=4)}" for name, v in values.items())
+        raise SamplingError(
+            f"The log-density is not finite at any of {MOST_TRIES} starts: {posterior.explain(bad, posterior.rows)}, at "
+            f"{shown[:300]}. Check that site's parameters and support, and that the data lies inside it."
+        )
+    return positions
 
-    @jax.jit
-    def attempt(posterior: Posterior, key: Key) -> tuple[Position, jax.Array]:
-        position = posterior.init(key)
+
+@jax.jit
+def _try_starts(posterior: Posterior, keys: Key) -> tuple[Position, jax.Array]:
+    def attempt(carry: Any) -> Any:
+        key, count, _, _ = carry
+        position = posterior.init(jax.random.fold_in(key, count))
         value, gradient = jax.value_and_grad(posterior.log_density)(position)
-        flat, _ = ravel_pytree(gradient)
-        return position, jnp.isfinite(value) & jnp.isfinite(flat).all()
+        good = jnp.isfinite(value) & jnp.isfinite(ravel_pytree(gradient)[0]).all()
+        return key, count + 1, position, good
 
-    found, last = [], None
-    for chain_key in jax.random.split(key, num_chains):
-        for attempt_key in jax.random.split(chain_key, MOST_TRIES):
-            last, good = attempt(posterior, attempt_key)
-            if good:
-                found.append(last)
-                break
-        else:
-            why = posterior.explain(last, posterior.rows)
-            values = {name: np.asarray(value) for name, value in posterior.constrain(last).items()}
-            shown = ", ".join(f"{name}={np.array2string(v, threshold=6, precision=4)}" for name, v in values.items())
-            raise SamplingError(
-                f"The log-density is not finite at any of {MOST_TRIES} starts: {why}, at {shown[:300]}. Check that site's "
-                "parameters and support, and that the data lies inside it."
-            )
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+    def one_chain(key: Key) -> tuple[Position, jax.Array]:
+        start = (key, 0, jax.tree.map(jnp.zeros_like, posterior.init(key)), jnp.asarray(False))
+        going = lambda carry: (carry[1] < MOST_TRIES) & ~carry[3]  # noqa: E731
+        return jax.lax.while_loop(going, attempt, start)[2:]
+
+    return jax.lax.map(one_chain, keys)
 
 
 def find_modes(
@@ -116,31 +121,24 @@ def find_modes(
     """Climbs from every start. Returns the modes found, the best of them, and for few coordinates the curvature there."""
     climbers = Chains(MAP(num_steps=max(num_steps, 1)), posterior, batches, Tuning(), key, positions)
     climbers.run(*_tenths(num_steps, "mode", watch))
-    modes = climbers.positions
-    sample = landscape.row_sample(posterior)
-    size = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], modes))[0].size
+    size = _size(climbers.positions)
     if size <= landscape.MOST_DENSE:
-        modes = jax.vmap(lambda x: landscape.climb(posterior, sample, x))(modes)
-    heights = np.asarray(jax.jit(jax.vmap(posterior.log_density, (0, None)))(modes, sample))
+        modes, heights, best, curvature = landscape.refine(posterior, climbers.positions)
+    else:
+        modes, curvature = climbers.positions, None
+        heights = landscape.heights(posterior, modes)
+        best = jax.tree.map(lambda leaf: leaf[int(np.nanargmax(heights))], modes)
     if not np.isfinite(heights).any():
         raise SamplingError(
             "Every climb to a mode left the numbers that a computer can hold. Standardise the columns of the data, or give "
             "the model priors that keep its parameters in range."
         )
-    best = int(np.argmax(np.where(np.isfinite(heights), heights, -np.inf)))
-    top = jax.tree.map(lambda leaf: leaf[best], modes)
-    if size > landscape.MOST_DENSE:
-        return modes, top, None
-    centre, curvature = landscape.finish(posterior, sample, top)
-    _, unravel = ravel_pytree(top)
+    return modes, best, curvature
 
-    def settle(mode: Position) -> Position:
-        """A chain that climbed to the same mode goes on from the refined one."""
-        gap = (ravel_pytree(mode)[0] - ravel_pytree(top)[0]) / curvature.scale
-        near = jnp.vdot(gap, curvature.matrix @ gap) < 1.0 + size
-        return unravel(jnp.where(near, ravel_pytree(centre)[0], ravel_pytree(mode)[0]))
 
-    return jax.vmap(settle)(modes), centre, curvature
+def _size(positions: Position) -> int:
+    """How many coordinates a chain has."""
+    return sum(leaf[0].size for leaf in jax.tree.leaves(positions))
 
 
 def _measure(
@@ -151,42 +149,42 @@ def _measure(
     positions: Position,
     tuning: Tuning,
     curvature: landscape.Curvature | None,
-) -> tuple[Tuning, Landscape]:
-    noise_key, spread_key, fisher_key, power_key = jax.random.split(key, 4)
-    size = ravel_pytree(tuning.centre)[0].size
-    sample = landscape.row_sample(posterior)
-    kind = method.metric if method.metric != "auto" else "dense" if curvature is not None else "diagonal"
+) -> tuple[Tuning, Landscape, Metric]:
+    """The tuning but for the step; the scene that decides the step; and the metric of the posterior's own shape."""
+    noise_key, fisher_key, power_key = derive(key, 3)
+    size = _size(positions)
     if curvature is not None:
+        kind = "dense" if method.metric == "auto" else method.metric
         metric, stiffest, softest = landscape.metric_and_spectrum(kind, curvature, tuning.centre)
+        shape = landscape.metric_and_spectrum("dense", curvature, tuning.centre)[0]
     else:
-        if kind == "dense":
+        if method.metric == "dense":
             warnings.warn(
                 f"`metric='dense'` is for up to {landscape.MOST_DENSE} coordinates; this model has {size}, and gets a "
                 "diagonal one.",
                 LangevinWarning,
                 stacklevel=2,
             )
-        diagonal = landscape.diagonal_curvature(posterior, sample, tuning.centre, fisher_key)
-        metric = None if kind == "unit" else Diagonal(jax.tree.map(lambda d: 1 / d, diagonal))
-        measured = metric if metric is not None else Diagonal(jax.tree.map(jnp.ones_like, diagonal))
-        stiffest = float(landscape.stiffest_curvature(posterior, sample, tuning.centre, measured, power_key))
-        softest = 1.0 if kind == "diagonal" else stiffest / 100
-        stiffest = max(stiffest, softest)
+        diagonal = landscape.diagonal_curvature(posterior, tuning.centre, fisher_key)
+        shape = Diagonal(jax.tree.map(lambda d: 1 / d, diagonal))
+        metric = None if method.metric == "unit" else shape
+        stiffest = float(landscape.stiffest_curvature(posterior, tuning.centre, metric, power_key))
+        # The smallest curvature of a large model is not known: with a diagonal metric the average one is 1.
+        softest = stiffest / 100 if metric is None else min(1.0, stiffest)
     noise = None
     if batches is not None:
-        typical = _spread(metric, positions, spread_key)
-        args = (posterior, batches, _MAKERS[method.estimator])
-        noise = landscape.gradient_noise(*args, metric, tuning.centre, typical, noise_key)
+        args = (posterior, batches, _MAKERS[method.estimator], shape, tuning.centre, positions, noise_key)
+        noise = landscape.gradient_noise(metric, *args)
         if isinstance(method, SGLD) and isinstance(method.preconditioner, RMSprop):
             count = max(posterior.num_data, 1)
             square = jax.tree.map(lambda s: s / count**2, noise.mean_square)
             metric = rmsprop_metric(RMSpropState(square), method.preconditioner.damping)
             if curvature is not None:
                 stiffest, softest = landscape.spectrum_in(metric, curvature)
-            noise = landscape.gradient_noise(*args, metric, tuning.centre, typical, noise_key)
-    largest = 0.0 if noise is None else float(ravel_pytree(noise.variance)[0].max())
+            noise = landscape.gradient_noise(metric, *args)
+    largest = 0.0 if noise is None else float(max(leaf.max() for leaf in jax.tree.leaves(noise.variance)))
     tuning = tuning._replace(metric=metric, gradient_noise=None if noise is None else noise.variance)
-    return tuning, Landscape(stiffest, softest, largest, size)
+    return tuning, Landscape(stiffest, softest, largest, size), shape
 
 
 def _plain_estimator(posterior: Posterior, centre: Position) -> Estimator:
@@ -205,15 +203,6 @@ _MAKERS = {
 def _tenths(num_steps: int, phase: str, watch: Watch) -> tuple[np.ndarray, OnChunk]:
     strides = np.diff(np.linspace(0, num_steps, 11).astype(int))
     return strides, watch(phase, num_steps)
-
-
-def _spread(metric: Any, positions: Position, key: Key) -> Position:
-    """Positions around the modes as wide as the metric says the posterior is."""
-    noise = standard_normal(key, positions)
-    shift = jax.vmap(lambda n: metrics.unwhiten(metric, n))(noise)
-    if metric is None:
-        return positions
-    return jax.tree.map(jnp.add, positions, shift)
 
 
 def _plain_burn_in(
@@ -257,11 +246,9 @@ def _checked_burn_in(
     """Burns in at the method's pace; halves the step while the chains are measurably wider than they may be."""
     step_size, steps_to_forget = method.pace(scene)
     dtype = jax.tree.leaves(positions)[0].dtype
-    spread_key, *keys = jax.random.split(key, MOST_HALVINGS + 2)
-    positions = _spread(tuning.metric, positions, spread_key)
-    for attempt_key in keys:
+    for attempt_key in derive(key, MOST_HALVINGS + 1):
         tuning = tuning._replace(step_size=jnp.asarray(step_size, dtype))
-        chain_key, check_key = jax.random.split(attempt_key)
+        chain_key, check_key = derive(attempt_key, 2)
         chains = Chains(method, posterior, batches, tuning._replace(cycle=(1 << 30, 0)), chain_key, positions)
         strides = np.full(60, max(math.ceil(steps_to_forget / 6), 1))
         draws = chains.run(strides, watch("burn-in", int(strides.sum())))

@@ -4,13 +4,14 @@
 
 One step of length h, with c = exp(-friction h):
 
-    p' = c p + noise,   noise ~ N(0, 1 - c^2 - c^2 h^2 V)
+    p' = c p + noise,   noise ~ N(0, 1 - c^2 - h^2 V (1 + c)^2 / 4)
     x <- x + h/2 R (p + p')
     p <- p' + h R^T grad(x)
 
 V is an estimate of the variance of R^T grad(x): the minibatches already inject that noise, so that much less is added (Chen et
-al., eq. 13-15). The order of the parts is that of BAOAB (Leimkuhler & Matthews 2013), whose positions are exact for
-a Gaussian at any stable h; Euler's scheme has a bias of order h.
+al., eq. 13-15). A kick of the gradient's noise h z moves the position by h/2 (1 + c) h z before and after the next
+friction, as noise (1 + c)/2 h z in p' would: hence the factor. The order of the parts is that of BAOAB
+(Leimkuhler & Matthews 2013), whose positions are exact for a Gaussian at any stable h; Euler's scheme has a bias of order h.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def sghmc(
         silent = False if noise_free_steps is None else noise_free_steps(state.step)
 
         def scale(noise: jax.Array, known: Any) -> jax.Array:
-            variance = jnp.maximum(1 - keep**2 - keep**2 * h**2 * known, 0.0)
+            variance = jnp.maximum(1 - keep**2 - h**2 * known * (1 + keep) ** 2 / 4, 0.0)
             return jnp.where(silent, 0.0, jnp.sqrt(variance)) * noise
 
         white = standard_normal(key, state.position)

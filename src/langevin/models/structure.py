@@ -205,11 +205,12 @@ def _check_global(
 ) -> list[str]:
     """Checks that what is outside the row plate ignores the rows; returns the deterministic sites that do too."""
     last = table.num_rows - 1
-    one, two = (_run(call, table, index, outline) for index in ([0], [max(last - 1, 0), last]))
-    for name, site in one.items():
-        if site["type"] != "sample" or row_dim(site, row_plates) is not None:
+    one, two = _values(call, table, ([0], [max(last - 1, 0), last]), outline)
+    for name, (kind, value) in one.items():
+        site = outline.sites[name]
+        if kind == "deterministic" or row_dim(site, row_plates) is not None:
             continue
-        if np.array_equal(log_prob(site), log_prob(two[name]), equal_nan=True):
+        if np.array_equal(value, two[name][1], equal_nan=True):
             continue
         if is_observed(site):
             raise ModelError(
@@ -221,21 +222,31 @@ def _check_global(
             f"The prior of site {name!r} depends on the rows, so it would change with every minibatch. Compute what "
             "it needs beforehand and pass it in `constants`."
         )
-    return [name for name in derived if np.array_equal(one[name]["value"], two[name]["value"], equal_nan=True)]
+    return [name for name in derived if np.array_equal(one[name][1], two[name][1], equal_nan=True)]
 
 
-def _run(call: Call, table: Table, index: list[int], outline: _Outline) -> dict[str, Any]:
-    batch = {name: jnp.asarray(column[np.asarray(index)]) for name, column in table.columns.items()}
-    shapes: dict[str, tuple[int, ...]] = {}
-    program = handlers.substitute(call, substitute_fn=lambda site: _centre(site, shapes))
-    trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
-    for name, shape in shapes.items():
-        if shape != outline.shapes[name]:
-            raise ModelError(
-                f"The shape of latent site {name!r} follows the number of rows, and a minibatch sees only a few of them. "
-                "Leave `batch_size` out."
-            )
-    return trace
+def _values(
+    call: Call, table: Table, indices: tuple[list[int], ...], outline: _Outline
+) -> list[dict[str, tuple[str, np.ndarray]]]:
+    """Runs the program on a few sets of rows. Returns each site's log-probability, or the value of a deterministic one."""
+    kinds: dict[str, str] = {}
+
+    def run(batch: Batch) -> dict[str, jax.Array]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        program = handlers.substitute(call, substitute_fn=lambda site: _centre(site, shapes))
+        trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+        for name, shape in shapes.items():
+            if shape != outline.shapes[name]:
+                raise ModelError(
+                    f"The shape of latent site {name!r} follows the number of rows, and a minibatch sees only a few of "
+                    "them. Leave `batch_size` out."
+                )
+        kinds.update({name: site["type"] for name, site in trace.items() if site["type"] in ("sample", "deterministic")})
+        return {name: log_prob(trace[name]) if kind == "sample" else trace[name]["value"] for name, kind in kinds.items()}
+
+    sets = [{name: column[np.asarray(index)] for name, column in table.columns.items()} for index in indices]
+    values = jax.jit(lambda batches: [run(batch) for batch in batches])(sets)
+    return [{name: (kinds[name], np.asarray(value)) for name, value in found.items()} for found in values]
 
 
 def _dims(name: str, site: dict[str, Any]) -> tuple[str, ...]:
