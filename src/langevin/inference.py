@@ -22,7 +22,7 @@ from langevin import checks
 from langevin.data.batches import Batches
 from langevin.data.table import Table, as_table
 from langevin.drivers.chains import Chains, Draws
-from langevin.drivers.warmup import start_positions, warm_up
+from langevin.drivers.warmup import noise_at_draws, start_positions, warm_up
 from langevin.errors import LangevinWarning, ModelError, SamplingError, SettingError
 from langevin.keys import derive
 from langevin.methods import MAP, CyclicalSGHMC, CyclicalSGLD, Method, Sampler, as_method
@@ -33,8 +33,8 @@ from langevin.progress import Bars, Watch, silent
 from langevin.result import Fit
 from langevin.tuning import SD_BIAS, Tuning
 
-# A chain should forget this many times, so that four chains give an effective size of several hundred.
-TIMES_TO_FORGET = 100
+# A chain should forget this often, so that four chains give an effective size of about 500.
+TIMES_TO_FORGET = 150
 MOST_THIN = 10_000
 
 
@@ -65,7 +65,7 @@ def fit(
         num_warmup: Steps to find the mode, or, where the step size is given, to burn in.
         num_draws: Draws of each chain.
         thin: Steps to a draw. By default 1, except with an automatic step size: then so many that the draws of a
-            chain span a hundred times what it takes the chain to forget.
+            chain span 150 times what it takes the chain to forget.
         batch_size: Rows in a minibatch, or an `lv.Batches`. By default every step sees all rows.
         seed: A whole number or a JAX key. The same seed gives the same bits.
         progress: Whether to show bars on the terminal.
@@ -105,9 +105,10 @@ def fit(
     with Bars() if progress else nullcontext(silent) as watch:
         if isinstance(method, MAP):
             draws, tuning, steps = _climb(method, posterior, batches, run_key, num_chains, watch)
+            noise_ratio = None
         else:
             settings = (num_chains, num_warmup, num_draws, thin)
-            draws, tuning, steps = _sample(method, posterior, batches, run_key, settings, watch)
+            draws, tuning, steps, noise_ratio = _sample(method, posterior, batches, run_key, settings, watch)
     settings = {
         "method": _describe(method),
         "num_chains": num_chains,
@@ -118,6 +119,7 @@ def fit(
         "num_data": posterior.num_data,
         "seed": np.asarray(jax.random.key_data(key)).tolist(),
         "step_size": None if tuning.step_size is None else float(tuning.step_size),
+        "noise_ratio": noise_ratio,
         "approximation": _approximation(method, batches),
         "version": importlib.metadata.version("langevin"),
     }
@@ -147,9 +149,9 @@ def _sample(
     key: Key,
     settings: tuple[int, int, int, int | None],
     watch: Watch,
-) -> tuple[Draws, Tuning, int]:
+) -> tuple[Draws, Tuning, int, float | None]:
     num_chains, num_warmup, num_draws, thin = settings
-    warm_key, chain_key = derive(key, 2)
+    warm_key, chain_key, noise_key = derive(key, 3)
     ready = warm_up(method, posterior, batches, warm_key, num_chains, num_warmup, watch)
     if thin is None:
         thin = 1
@@ -166,7 +168,11 @@ def _sample(
             f"Every chain blew up before its first draw, at steps {steps}. The step is too long: take a smaller "
             "step_size, or leave it to warm-up with step_size='auto'."
         )
-    return draws, tuning, thin
+    noise_ratio = None
+    if batches is not None and tuning.gradient_noise is not None:
+        ratios = noise_at_draws(method, posterior, batches, tuning, draws.position, noise_key)
+        noise_ratio = float(ratios[draws.stopped < 0].mean()) if (draws.stopped < 0).any() else None
+    return draws, tuning, thin, noise_ratio
 
 
 def _strides(method: Sampler, num_draws: int, thin: int) -> tuple[np.ndarray, tuple[int, int]]:

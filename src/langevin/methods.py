@@ -150,7 +150,8 @@ class SGHMC:
         step_size: The time that a step takes: a number, a schedule, or "auto".
         friction: How fast the momentum forgets, per unit of time. 2 is critical where the metric is the
             posterior's covariance.
-        gradient_noise: The variance of the whitened gradient, a number, or "auto" to measure it in warm-up.
+        gradient_noise: The variance of the whitened gradient, a number, or "auto" to measure it in warm-up (and to take
+            off none with an anchored estimator, whose noise is not constant).
         metric: As in `SGLD`.
         estimator: Of the gradient; see `langevin.kernels.gradients`.
     """
@@ -176,14 +177,16 @@ class SGHMC:
             posterior,
             _step_size(self, tuning),
             friction=self.friction,
-            gradient_noise=_gradient_noise(self.gradient_noise, tuning),
+            gradient_noise=_gradient_noise(self.gradient_noise, self.estimator, tuning),
             estimator=_estimator(self.estimator, posterior, tuning),
             metric=tuning.metric,
         )
 
     def pace(self, landscape: Landscape) -> Pace:
-        """At the chosen step half of the momentum's noise comes from the minibatches, and half is injected."""
-        known = landscape.noise if self.gradient_noise == "auto" else float(self.gradient_noise)
+        """Where the noise is known, half of what the momentum gets comes from the minibatches, and half is injected."""
+        known = 0.0 if self.gradient_noise == "auto" else float(self.gradient_noise)
+        if self.gradient_noise == "auto" and self.estimator == "minibatch":
+            known = landscape.noise
         excess = max(landscape.noise - known, 0.0)
         limits = [0.5 / math.sqrt(landscape.stiffest), self.friction / max(known, 1e-12)]
         limits.append(4 * SD_BIAS * self.friction / max(excess, 1e-12))
@@ -312,7 +315,7 @@ class CyclicalSGHMC:
             posterior,
             CosineCycles(_step_size(self, tuning), length),
             friction=self.friction,
-            gradient_noise=_gradient_noise("auto", tuning),
+            gradient_noise=_gradient_noise("auto", self.estimator, tuning),
             estimator=_estimator(self.estimator, posterior, tuning),
             metric=tuning.metric,
             noise_free_steps=lambda step: step % length < explore,
@@ -320,7 +323,7 @@ class CyclicalSGHMC:
 
     def pace(self, landscape: Landscape) -> Pace:
         """Twice the step of `SGHMC` at the peak: the sampling phase is at or below it."""
-        pace = SGHMC(friction=self.friction).pace(landscape)
+        pace = SGHMC(friction=self.friction, estimator=self.estimator).pace(landscape)
         return Pace(2 * pace.step_size, 2 * pace.steps_to_forget)
 
 
@@ -417,10 +420,11 @@ def _estimator(name: EstimatorName, posterior: Posterior, tuning: Tuning) -> Est
     return gradients.minibatch(posterior)
 
 
-def _gradient_noise(setting: float | str, tuning: Tuning) -> Any:
+def _gradient_noise(setting: float | str, estimator: EstimatorName, tuning: Tuning) -> Any:
+    """The noise to take off. That of an anchored estimator grows with the distance from the anchor: none is known."""
     if setting != "auto":
         return setting
-    return 0.0 if tuning.gradient_noise is None else tuning.gradient_noise
+    return 0.0 if tuning.gradient_noise is None or estimator != "minibatch" else tuning.gradient_noise
 
 
 def _underdamped_pace(step_size: float, friction: float, landscape: Landscape) -> Pace:

@@ -61,7 +61,7 @@ class Fit:
     @functools.cached_property
     def verdict(self) -> tuple[Finding, ...]:
         """What stands in the way of trusting this result; empty if nothing was found."""
-        return judge(self.posterior, self.weights, self.stopped)
+        return judge(self.posterior, self.weights, self.stopped, self.settings["noise_ratio"])
 
     def summary(self, names: list[str] | None = None, probability: float = 0.89) -> pd.DataFrame:
         """Weighted mean, sd, equal-tailed interval, effective size, Monte Carlo error and R-hat, one row a coordinate.

@@ -11,13 +11,14 @@ from langevin.diagnostics import weighted
 
 MOST_RHAT = 1.05
 LEAST_ESS = 100
+MOST_NOISE_RATIO = 2.5
 
 
 class Finding(NamedTuple):
     """One thing to know about a run.
 
     Attributes:
-        code: A short name: "stopped", "stuck", "not mixed", "few draws", "point".
+        code: A short name: "stopped", "noise", "stuck", "not mixed", "few draws", "point".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.
@@ -32,13 +33,16 @@ class Finding(NamedTuple):
         return f"{self.finding} {self.meaning} {self.remedy}"
 
 
-def judge(posterior: xr.Dataset, weights: xr.DataArray, stopped: np.ndarray) -> tuple[Finding, ...]:
+def judge(
+    posterior: xr.Dataset, weights: xr.DataArray, stopped: np.ndarray, noise_ratio: float | None = None
+) -> tuple[Finding, ...]:
     """What stands in the way of trusting these draws; nothing if they look right.
 
     Args:
         posterior: The draws.
         weights: Their weights; zero after a chain stopped.
         stopped: For each chain the step at which it blew up, or -1.
+        noise_ratio: The gradient noise at the draws, as a multiple of what the step was chosen for; None if unknown.
     """
     if posterior.sizes["draw"] * posterior.sizes["chain"] == 1:
         return (
@@ -49,7 +53,7 @@ def judge(posterior: xr.Dataset, weights: xr.DataArray, stopped: np.ndarray) -> 
                 "Use a sampler for that.",
             ),
         )
-    found = [*_stopped(stopped)]
+    found = [*_stopped(stopped), *_noise(noise_ratio)]
     running = stopped < 0
     if running.any():
         alive, w = posterior.isel(chain=running), weights.values[running]
@@ -68,6 +72,19 @@ def _stopped(stopped: np.ndarray) -> list[Finding]:
             f"{len(lost)} of {len(stopped)} chains blew up: {where}.",
             "Their draws up to there are kept; the step was too long for where they went.",
             "Take a smaller step_size, or leave it to warm-up.",
+        )
+    ]
+
+
+def _noise(ratio: float | None) -> list[Finding]:
+    if ratio is None or 1 / MOST_NOISE_RATIO < ratio < MOST_NOISE_RATIO:
+        return []
+    return [
+        Finding(
+            "noise",
+            f"The gradient noise at the draws is {ratio:.2g} times what warm-up measured around the mode.",
+            "The step was chosen for another noise, so the draws are wider or narrower than they should be.",
+            "Take larger minibatches or a smaller step_size; away from the mode, estimator='minibatch' is safer.",
         )
     ]
 

@@ -193,6 +193,7 @@ def stiffest_curvature(posterior: Posterior, position: Position, metric: Metric 
     return jax.lax.fori_loop(0, 30, body, start)[1]
 
 
+@jax.jit
 def spread(shape: Metric, modes: Position, key: Key) -> Position:
     """Positions around the modes, with the covariance `shape`."""
     return jax.tree.map(jnp.add, modes, jax.vmap(shape.unwhiten)(standard_normal(key, modes)))
@@ -211,16 +212,11 @@ def gradient_noise(
     posterior: Posterior,
     batches: Batches,
     make_estimator: Any,
-    shape: Metric,
     centre: Position,
-    modes: Position,
+    positions: Position,
     key: Key,
 ) -> Noise:
-    """Measures, in units of `metric`, how much the gradient estimate varies over minibatches.
-
-    At typical positions: one a chain, spread around its mode with the covariance `shape`.
-    """
-    positions = spread(shape, modes, jax.random.fold_in(key, 0))
+    """Measures, in units of `metric`, how much the gradient estimate varies over minibatches, at each of the positions."""
     # Scattered rows, whatever the run will use: one order of the rows has its own noise, and the run goes through many.
     rows = dataclasses.replace(batches, order="rows")
     shrink = 1.0 if batches.order == "rows" else 1 - batches.size / posterior.num_data
@@ -246,8 +242,7 @@ def gradient_noise(
         return Noise(variance, jax.tree.map(lambda p: p / count, plain))
 
     num_points = len(jax.tree.leaves(positions)[0])
-    measured = jax.vmap(at)(positions, jax.random.split(key, num_points))
-    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), measured)
+    return jax.vmap(at)(positions, jax.random.split(key, num_points))
 
 
 def _curvature(log_density: Any, x: jax.Array) -> Curvature:

@@ -35,6 +35,7 @@ from langevin.tuning import SD_BIAS, Landscape, Tuning
 
 MOST_TRIES = 100
 MOST_HALVINGS = 4
+NUM_NOISE_DRAWS = 16
 
 
 class WarmUp(NamedTuple):
@@ -71,7 +72,7 @@ def warm_up(
         return _plain_burn_in(method, posterior, batches, burn_key, num_warmup, positions, tuning, watch)
     tuning, scene, shape = _measure(method, posterior, batches, measure_key, positions, tuning, curvature)
     spread_key, burn_key = derive(burn_key, 2)
-    positions = jax.jit(landscape.spread)(shape, positions, spread_key)
+    positions = landscape.spread(shape, positions, spread_key)
     return _checked_burn_in(method, posterior, batches, burn_key, positions, tuning, scene, watch)
 
 
@@ -151,7 +152,7 @@ def _measure(
     curvature: landscape.Curvature | None,
 ) -> tuple[Tuning, Landscape, Metric]:
     """The tuning but for the step; the scene that decides the step; and the metric of the posterior's own shape."""
-    noise_key, fisher_key, power_key = derive(key, 3)
+    noise_key, fisher_key, power_key, spread_key = derive(key, 4)
     size = _size(positions)
     if curvature is not None:
         kind = "dense" if method.metric == "auto" else method.metric
@@ -173,18 +174,42 @@ def _measure(
         softest = stiffest / 100 if metric is None else min(1.0, stiffest)
     noise = None
     if batches is not None:
-        args = (posterior, batches, _MAKERS[method.estimator], shape, tuning.centre, positions, noise_key)
-        noise = landscape.gradient_noise(metric, *args)
+        typical = landscape.spread(shape, positions, spread_key)
+        args = (posterior, batches, _MAKERS[method.estimator], tuning.centre, typical, noise_key)
+        noise = _mean_over_chains(landscape.gradient_noise(metric, *args))
         if isinstance(method, SGLD) and isinstance(method.preconditioner, RMSprop):
             count = max(posterior.num_data, 1)
             square = jax.tree.map(lambda s: s / count**2, noise.mean_square)
             metric = rmsprop_metric(RMSpropState(square), method.preconditioner.damping)
             if curvature is not None:
                 stiffest, softest = landscape.spectrum_in(metric, curvature)
-            noise = landscape.gradient_noise(metric, *args)
+            noise = _mean_over_chains(landscape.gradient_noise(metric, *args))
     largest = 0.0 if noise is None else float(max(leaf.max() for leaf in jax.tree.leaves(noise.variance)))
     tuning = tuning._replace(metric=metric, gradient_noise=None if noise is None else noise.variance)
     return tuning, Landscape(stiffest, softest, largest, size), shape
+
+
+def noise_at_draws(
+    method: Sampler, posterior: Posterior, batches: Batches, tuning: Tuning, positions: Position, key: Key
+) -> np.ndarray:
+    """The gradient noise at some draws of each chain, as a multiple of what warm-up expected.
+
+    The draws are at the shape (chains, draws, ...). The step, and what SGHMC takes off its noise, rest on that expectation.
+    """
+    num_draws = jax.tree.leaves(positions)[0].shape[1]
+    ratios = []
+    for index, draw_key in zip(np.linspace(0, num_draws - 1, NUM_NOISE_DRAWS).astype(int), derive(key, NUM_NOISE_DRAWS), strict=True):
+        here = jax.tree.map(lambda leaf, i=index: jnp.asarray(leaf[:, i]), positions)
+        args = (posterior, batches, _MAKERS[method.estimator], tuning.centre, here, draw_key)
+        found = jax.tree.leaves(landscape.gradient_noise(tuning.metric, *args).variance)
+        expected = jax.tree.leaves(tuning.gradient_noise)
+        largest = np.max([np.max(np.reshape(leaf, (len(leaf), -1)), axis=1) for leaf in found], axis=0)
+        ratios.append(largest / max(float(leaf.max()) for leaf in expected))
+    return np.stack(ratios, axis=1)
+
+
+def _mean_over_chains(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), tree)
 
 
 def _plain_estimator(posterior: Posterior, centre: Position) -> Estimator:
@@ -228,7 +253,7 @@ def _plain_burn_in(
     chains = Chains(adapting, posterior, batches, tuning, key, positions)
     chains.run(*_tenths(num_warmup, "burn-in", watch))
     if isinstance(settings, RMSprop) and settings.adapt == "warmup":
-        memory = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), chains.carry.state.preconditioner)
+        memory = _mean_over_chains(chains.carry.state.preconditioner)
         tuning = tuning._replace(metric=rmsprop_metric(memory, settings.damping))
     return WarmUp(chains.positions, tuning, None)
 
