@@ -21,7 +21,9 @@ def discrepancy_of_fit(fit: Fit, batch_size: int | None, most_draws: int, seed: 
         raise SettingError("`kernel_stein_discrepancy` needs the model, and this fit was loaded. Fit it again.")
     posterior = fit.target
     if batch_size is not None and not (posterior.by_rows and 0 < batch_size <= posterior.num_data):
-        raise SettingError(f"`batch_size` must be from 1 to {posterior.num_data} rows of a model by rows; got {batch_size}.")
+        raise SettingError(
+            f"`batch_size` must be from 1 to {posterior.num_data} rows of a model by rows; got {batch_size}."
+        )
     unconstrained = fit.data_tree["unconstrained_posterior"].to_dataset()
     template = jax.eval_shape(posterior.init, jax.random.key(0))
     weights = fit.weights.values.reshape(-1)

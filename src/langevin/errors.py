@@ -1,12 +1,12 @@
 """The exceptions and warnings of langevin.
 
-    LangevinError
-    ├── ModelError      a program or density that cannot be used as asked; names the site
-    ├── DataError       rows that cannot be used; names the column and the row
-    ├── SettingError    a bad argument; names it, the value received, and what to try
-    └── SamplingError   a run that could not go on; names the chain, the step, and what to try
+LangevinError
+├── ModelError      a program or density that cannot be used as asked; names the site
+├── DataError       rows that cannot be used; names the column and the row
+├── SettingError    a bad argument; names it, the value received, and what to try
+└── SamplingError   a run that could not go on; names the chain, the step, and what to try
 
-    LangevinWarning     the run goes on, and its result says why not to trust it blindly
+LangevinWarning     the run goes on, and its result says why not to trust it blindly
 """
 
 

@@ -86,7 +86,11 @@ def fit(
     # Judging the draws needs arviz-stats, which takes a second to import: it does so while XLA compiles.
     threading.Thread(target=importlib.import_module, args=("arviz_stats",), daemon=True).start()
     method = as_method(method)
-    for name, value, least in (("num_chains", num_chains, 1), ("num_draws", num_draws, 1), ("num_warmup", num_warmup, 0)):
+    for name, value, least in (
+        ("num_chains", num_chains, 1),
+        ("num_draws", num_draws, 1),
+        ("num_warmup", num_warmup, 0),
+    ):
         checks.count("fit", name, value, least)
     if thin is not None:
         checks.count("fit", "thin", thin)
@@ -135,7 +139,9 @@ def _posterior(
 ) -> Posterior:
     if isinstance(model, Density):
         if constants or rows:
-            raise SettingError("`constants` and `rows` are for NumPyro programs; a `Density` closes over what it needs.")
+            raise SettingError(
+                "`constants` and `rows` are for NumPyro programs; a `Density` closes over what it needs."
+            )
         return model.posterior(table)
     if not callable(model):
         raise ModelError(f"`model` must be a NumPyro program or an lv.Density; got {model!r}.")
@@ -182,7 +188,8 @@ def _strides(method: Sampler, num_draws: int, thin: int) -> tuple[np.ndarray, tu
         return strides, (1, 0)
     if num_draws % method.num_cycles:
         raise SettingError(
-            f"`num_draws` must be a multiple of the {method.num_cycles} cycles, so that each gives as many; got {num_draws}."
+            f"`num_draws` must be a multiple of the {method.num_cycles} cycles, so that each gives as many; got "
+            f"{num_draws}."
         )
     draws_a_cycle = num_draws // method.num_cycles
     sampling = draws_a_cycle * thin
@@ -211,26 +218,28 @@ def _climb(
 
 def _data_tree(draws: Draws, posterior: Posterior, settings: dict[str, Any]) -> xr.DataTree:
     dims = dict(posterior.dims)
+    # Compiled code returns dicts sorted by name; a user reads them in the order of the program.
+    names = [*dims, *(name for name in draws.reported if name not in dims)]
     reported = {
-        name: (("chain", "draw", *dims.get(name, _numbered(name, values))), values)
-        for name, values in draws.reported.items()
+        name: (("chain", "draw", *dims.get(name, _numbered(name, draws.reported[name]))), draws.reported[name])
+        for name in names
     }
     paths = jax.tree_util.tree_flatten_with_path(draws.position)[0]
-    names = [jax.tree_util.keystr(path, simple=True, separator=".") or "position" for path, _ in paths]
+    leaves = [jax.tree_util.keystr(path, simple=True, separator=".") or "position" for path, _ in paths]
     unconstrained = {
         name: (("chain", "draw", *_numbered(f"{name}_unconstrained", values)), values)
-        for name, (_, values) in zip(names, paths, strict=True)
+        for name, (_, values) in zip(leaves, paths, strict=True)
     }
-    stats = {name: (("chain", "draw"), values) for name, values in draws.info.items()}
+    stats: dict[str, Any] = {name: (("chain", "draw"), values) for name, values in draws.info.items()}
     stats["lp"] = stats.pop("log_density")
     stats["weight"] = (("chain", "draw"), _weights(draws))
     stats["stopped"] = (("chain",), draws.stopped)
     coords = {"chain": np.arange(len(draws.valid)), "draw": np.arange(draws.valid.shape[1])}
     tree = xr.DataTree.from_dict(
         {
-            "posterior": xr.Dataset(reported, coords),
+            "posterior": xr.Dataset(reported, coords, {"names": names}),
             "sample_stats": xr.Dataset(stats, coords),
-            "unconstrained_posterior": xr.Dataset(unconstrained, coords, {"leaves": names}),
+            "unconstrained_posterior": xr.Dataset(unconstrained, coords, {"leaves": leaves}),
         }
     )
     tree.attrs["settings"] = json.dumps(settings)

@@ -29,6 +29,7 @@ StepSize = float | Schedule | Literal["auto"]
 EstimatorName = Literal["minibatch", "control_variate", "svrg"]
 MetricName = Literal["auto", "unit", "diagonal", "dense"]
 
+
 @dataclasses.dataclass(frozen=True)
 class RMSprop:
     """The RMSprop preconditioner of SGLD (text 000, eq. 28).
@@ -36,7 +37,8 @@ class RMSprop:
     Args:
         decay: How slowly squared gradients are forgotten.
         damping: Keeps the metric finite; lambda in the text.
-        adapt: "warmup" freezes the metric after warm-up, which makes the chain correct; "throughout" does not, and is biased.
+        adapt: "warmup" freezes the metric after warm-up, which makes the chain correct; "throughout" does not, and is
+        biased.
         gamma: Whether an adapting metric comes with its gamma term, or drops it.
     """
 
@@ -57,8 +59,8 @@ class RMSprop:
 class SGLD:
     """Stochastic gradient Langevin dynamics (Welling & Teh 2011); see `langevin.kernels.sgld`.
 
-    Targets the posterior with a bias that shrinks with the step: with `step_size="auto"`, sds are up to about 3 % too wide. With
-    `accept="full"` it is exact, and reads all rows in every step.
+    Targets the posterior with a bias that shrinks with the step: with `step_size="auto"`, sds are up to about 3 % too
+    wide. With `accept="full"` it is exact, and reads all rows in every step.
 
     Args:
         step_size: A number, a schedule, or "auto": then warm-up finds the mode, the curvature and the gradient noise
@@ -100,8 +102,8 @@ class SGLD:
         checks.choice("SGLD", "accept", self.accept, (None, "minibatch", "full"))
         if self.accept and self.estimator == "svrg":
             raise SettingError(
-                "`SGLD`: `accept` needs a proposal that does not depend on the chain's past, and `estimator='svrg'` does. "
-                "Try estimator='control_variate'."
+                "`SGLD`: `accept` needs a proposal that does not depend on the chain's past, and `estimator='svrg'` "
+                "does. Try estimator='control_variate'."
             )
         if self.accept and self._adapts:
             raise SettingError("`SGLD`: `accept` needs a fixed metric. Try RMSprop(adapt='warmup').")
@@ -143,8 +145,8 @@ class SGLD:
 class SGHMC:
     """Stochastic gradient Hamiltonian Monte Carlo (Chen et al. 2014); see `langevin.kernels.sghmc`.
 
-    Targets the posterior with a bias that shrinks with the step. Gradient noise is measured in warm-up and that much less noise is
-    injected, so that at the automatic step sds are right to a few per cent.
+    Targets the posterior with a bias that shrinks with the step. Gradient noise is measured in warm-up and that much
+    less noise is injected, so that at the automatic step sds are right to a few per cent.
 
     Args:
         step_size: The time that a step takes: a number, a schedule, or "auto".
@@ -197,7 +199,8 @@ class SGHMC:
 class SGNHT:
     """Stochastic gradient Nose-Hoover thermostat (Ding et al. 2014); see `langevin.kernels.sgnht`.
 
-    Targets the posterior with a bias that shrinks with the step, if the gradient noise is about the same in all directions.
+    Targets the posterior with a bias that shrinks with the step, if the gradient noise is about the same in all
+    directions.
 
     Args:
         step_size: The time that a step takes: a number, a schedule, or "auto".
@@ -238,9 +241,9 @@ class SGNHT:
 class CyclicalSGLD:
     """SGLD with cosine cycles of the step size (Zhang et al. 2020).
 
-    Each cycle starts with large steps without noise, which look for another mode, and ends with small ones, which sample it.
-    Only the latter are kept. The balance between modes that the chain does not cross by itself is that of the
-    modes' basins, not of their masses: approximate.
+    Each cycle starts with large steps without noise, which look for another mode, and ends with small ones, which
+    sample it. Only the latter are kept. The balance between modes that the chain does not cross by itself is that of
+    the modes' basins, not of their masses: approximate.
 
     Args:
         step_size: The peak of a cycle: a number, or "auto", which is four times the automatic step of `SGLD`.

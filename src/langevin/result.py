@@ -75,7 +75,7 @@ class Fit:
         weights = self.weights.values
         low, high = (1 - probability) / 2, (1 + probability) / 2
         tables = []
-        for name in names or list(self.posterior):
+        for name in names or map(str, self.posterior):
             draws = self.posterior[name].values
             if draws.dtype.kind == "b":
                 draws = draws.astype(np.float64)
@@ -114,7 +114,9 @@ class Fit:
     def __repr__(self) -> str:
         sizes = self.posterior.sizes
         method = self.settings["method"]["name"]
-        lines = [f"Fit by {method}: {sizes['chain']} chains x {sizes['draw']} draws of {', '.join(map(str, self.posterior))}"]
+        lines = [
+            f"Fit by {method}: {sizes['chain']} chains x {sizes['draw']} draws of {', '.join(map(str, self.posterior))}"
+        ]
         lines += [f"  ! {finding}" for finding in self.verdict]
         if not self.verdict:
             lines.append("  No fault found in the draws.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from langevin.errors import DataError, SettingError
 
@@ -50,4 +50,7 @@ def load(path: str | Path) -> Fit:
     if found != FORMAT:
         raise DataError(f"`load`: {path} has the format {found!r}; this version reads {FORMAT!r}.")
     tree.close()
+    draws = tree["posterior"].to_dataset()
+    in_order: Any = draws[draws.attrs["names"]]  # Zarr lists variables by name.
+    tree["posterior"] = xr.DataTree(in_order)
     return Fit(tree)

@@ -7,14 +7,14 @@ start at any row and wrap around. In epoch `e` the slices start at
 
 Every slice has exactly `size` rows (a batch size that does not divide the number of rows needs no short batch: the
 last slice of the epoch meets the first again, at a place that moves with the offset), and over the offsets every row is
-equally likely in every step, so the gradient is unbiased whatever the order is. A step costs a slice: nothing in it grows
-with the number of rows. The order itself is drawn anew every `reshuffle_period` steps, which matters for small data
-(where one order has few distinct slices) and costs little for large.
+equally likely in every step, so the gradient is unbiased whatever the order is. A step costs a slice: nothing in it
+grows with the number of rows. The order itself is drawn anew every `reshuffle_period` steps, which matters for small
+data (where one order has few distinct slices) and costs little for large.
 
-Within such a sweep the errors of the gradient cancel: what one minibatch has too much of, the others lack. SGLD gains by
-that. A method that measures the noise and takes it into account (SGHMC, SGNHT), or an exact accept step, needs minibatches
-that are independent from step to step: there, every slice starts at a row of its own, uniform over all. Where there are few
-slices, they are a poor sample of all minibatches, and scattered rows are gathered instead.
+Within such a sweep the errors of the gradient cancel: what one minibatch has too much of, the others lack. SGLD gains
+by that. A method that measures the noise and takes it into account (SGHMC, SGNHT), or an exact accept step, needs
+minibatches that are independent from step to step: there, every slice starts at a row of its own, uniform over all.
+Where there are few slices, they are a poor sample of all minibatches, and scattered rows are gathered instead.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Batches:
         checks.choice("Batches", "order", self.order, ("auto", "sweep", "slices", "rows"))
         if isinstance(self.size, bool) or not isinstance(self.size, (int, np.integer)) or self.size < 1:
             raise SettingError(f"`batch_size` must be a whole number of rows, at least 1; got {self.size!r}.")
+        object.__setattr__(self, "size", int(self.size))
 
     def check(self, num_data: int) -> None:
         """Raises a SettingError if the data has fewer rows than a batch."""
@@ -69,7 +70,16 @@ class Batches:
             )
 
     def resolved(self, num_data: int, independent: bool) -> Batches:
-        """The same with "auto" replaced by an order."""
+        """The same with "auto" replaced by an order.
+
+        Raises:
+            SettingError: If a method needs independent minibatches and the order is "sweep".
+        """
+        if independent and self.order == "sweep":
+            raise SettingError(
+                "`Batches(order='sweep')`: this method needs minibatches that are independent from step to step, and "
+                "those of a sweep are not. Take order='slices' or 'rows', or leave it out."
+            )
         if self.order != "auto":
             return self
         order = "sweep" if not independent else "slices" if self.num_slices(num_data) >= LEAST_SLICES else "rows"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from langevin.errors import DataError
@@ -32,7 +34,7 @@ def as_table(data: Any) -> Table:
     """
     if data is None:
         return Table({}, 0)
-    columns = {str(name): _as_numbers(str(name), values) for name, values in _columns(data).items()}
+    columns = {name: _as_numbers(name, values) for name, values in _columns(data).items()}
     if not columns:
         raise DataError("`data` has no columns. Pass a dict such as {'x': x, 'y': y}, or a frame.")
     counts = {name: len(column) for name, column in columns.items()}
@@ -48,15 +50,41 @@ def as_table(data: Any) -> Table:
     return Table(columns, num_rows)
 
 
+def as_arrays(table: Table, copy: bool) -> dict[str, jax.Array]:
+    """The columns on the device.
+
+    Without `copy`, JAX may go on reading the caller's memory, and a caller who later writes there changes the target.
+    """
+    convert = jnp.array if copy else jnp.asarray
+    return {name: convert(column) for name, column in table.columns.items()}
+
+
 def _columns(data: Any) -> dict[str, Any]:
-    if isinstance(data, dict):
-        return data
-    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
-        return {name: data[name].to_numpy() for name in data.columns}
-    raise DataError(f"`data` must be a dict of arrays or a frame; got {type(data).__name__}. Try {{'x': x, 'y': y}}.")
+    if isinstance(data, Mapping):
+        _check_unique(data)
+        return {str(name): values for name, values in data.items()}
+    names = getattr(data, "column_names", getattr(data, "columns", None))  # pyarrow calls its arrays `columns`
+    if names is None or not hasattr(data, "__getitem__"):
+        raise DataError(
+            f"`data` must be a dict of arrays or a frame; got {type(data).__name__}. Try {{'x': x, 'y': y}}."
+        )
+    _check_unique(names)
+    return {str(name): data[name].to_numpy() for name in names}
+
+
+def _check_unique(names: Iterable[Any]) -> None:
+    seen: set[str] = set()
+    for name in map(str, names):
+        if name in seen:
+            raise DataError(f"`data` has two columns named {name!r}. Rename or drop one.")
+        seen.add(name)
 
 
 def _as_numbers(name: str, values: Any) -> np.ndarray:
+    if np.ma.is_masked(values):
+        raise DataError(
+            f"`data[{name!r}]` is a masked array with missing values. Drop those rows, or model what is missing."
+        )
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -78,9 +106,14 @@ def _as_numbers(name: str, values: Any) -> np.ndarray:
                 f"`data[{name!r}]` has integers that do not fit in {target}. Rescale them, or enable 64 bits with "
                 "jax.config.update('jax_enable_x64', True)."
             )
-    converted = array.astype(target, copy=False)
-    if array.dtype.kind == "f" and converted is not array:
-        _check_finite(name, converted)
+    with np.errstate(over="ignore"):
+        converted = array.astype(target, copy=False)
+    if array.dtype.kind == "f" and not np.isfinite(converted).all():
+        row = np.argwhere(~np.isfinite(converted))[0]
+        raise DataError(
+            f"`data[{name!r}]` has {array[tuple(row)]} at row {row[0]}, which does not fit in {target}. Rescale the "
+            "column, or enable 64 bits with jax.config.update('jax_enable_x64', True)."
+        )
     return converted
 
 
@@ -92,6 +125,6 @@ def _check_finite(name: str, array: np.ndarray) -> None:
     value = array[tuple(where[0])]
     rows = len(np.unique(where[:, 0]))
     raise DataError(
-        f"`data[{name!r}]` has {value} at row {where[0][0]} ({rows} such row{'s' if rows > 1 else ''} of {len(array)}). "
-        "Drop those rows, or model what is missing."
+        f"`data[{name!r}]` has {value} at row {where[0][0]} ({rows} such row{'s' if rows > 1 else ''} of {len(array)})."
+        " Drop those rows, or model what is missing."
     )

@@ -4,8 +4,8 @@
     k_p(x, y) = s(x).s(y) k + s(x).grad_y k + s(y).grad_x k + trace(grad_x grad_y k),   s = grad log p
     k(x, y) = (1 + |x - y|^2)^(-1/2)
 
-The inverse multiquadric kernel, in coordinates scaled to unit sd. Stochastic gradients may stand in for s: then the terms
-i = j, where the noise meets itself, are left out, and the estimate stays unbiased (Huggins & Mackey 2018).
+The inverse multiquadric kernel, in coordinates scaled to unit sd. Stochastic gradients may stand in for s: then the
+terms i = j, where the noise meets itself, are left out, and the estimate stays unbiased (Huggins & Mackey 2018).
 """
 
 from __future__ import annotations

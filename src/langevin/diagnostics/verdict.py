@@ -11,6 +11,7 @@ from langevin.diagnostics import weighted
 
 MOST_RHAT = 1.05
 LEAST_ESS = 100
+LEAST_SHARE = 0.05
 MOST_NOISE_RATIO = 2.5
 
 
@@ -116,12 +117,15 @@ def _mixing(posterior: xr.Dataset, weights: np.ndarray) -> list[Finding]:
             worst_rhat = (_label(str(name), rhat, np.nanargmax(rhat)), float(np.nanmax(rhat)))
         if np.isfinite(ess).any() and np.nanmin(ess) < worst_ess[1]:
             worst_ess = (_label(str(name), ess, np.nanargmin(ess)), float(np.nanmin(ess)))
-    if worst_rhat[1] > MOST_RHAT:
+    num_draws = weights.size
+    slow = worst_ess[1] < min(LEAST_ESS, LEAST_SHARE * num_draws)
+    if worst_rhat[1] > MOST_RHAT or slow:
         return [
             Finding(
                 "not mixed",
-                f"The chains are not mixed: R-hat is {worst_rhat[1]:.2f} for {worst_rhat[0]} (it should be below "
-                f"{MOST_RHAT}); the smallest effective size is {worst_ess[1]:.0f}, for {worst_ess[0]}.",
+                f"The chains are not mixed: the largest R-hat is {worst_rhat[1]:.2f}{_for(worst_rhat[0])} (it should be "
+                f"below {MOST_RHAT}), and the effective size of {num_draws} draws is only {worst_ess[1]:.0f}, for "
+                f"{worst_ess[0]}.",
                 "Parts of a chain, or the chains, have seen different places: means and intervals cannot be trusted.",
                 "Run longer, thin more, or use momentum (SGHMC); where modes are far apart, cyclical steps.",
             )
@@ -136,6 +140,10 @@ def _mixing(posterior: xr.Dataset, weights: np.ndarray) -> list[Finding]:
             )
         ]
     return []
+
+
+def _for(name: str) -> str:
+    return f", for {name}" if name else ""
 
 
 def _label(name: str, values: np.ndarray, flat_index: np.integer) -> str:

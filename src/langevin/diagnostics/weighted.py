@@ -1,7 +1,7 @@
 """Summaries of weighted draws, of shape (chains, draws, ...).
 
-With uniform weights they are the usual ones: effective sizes and R-hat come from arviz-stats. With weights w the mean is
-`sum(w x) / sum(w)`, and its Monte Carlo error is that of the series `w (x - mean) / mean(w)`.
+With uniform weights they are the usual ones: effective sizes and R-hat come from arviz-stats. With weights w the mean
+is `sum(w x) / sum(w)`, and its Monte Carlo error is that of the series `w (x - mean) / mean(w)`.
 """
 
 from __future__ import annotations

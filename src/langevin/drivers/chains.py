@@ -1,9 +1,9 @@
 """Chains in compiled chunks: many steps inside one scan, Python once a chunk.
 
-A draw is what is left after a stride of steps. The compiled chunk takes the strides as data, and so serves warm-up, thinning, the
-exploration of a cycle and a short last chunk (whose strides are padded with zeros) without compiling again. Every
-random number is a function of the chain's key and the step's number, so the draws do not depend on how the run was cut
-into chunks.
+A draw is what is left after a stride of steps. The compiled chunk takes the strides as data, and so serves warm-up,
+thinning, the exploration of a cycle and a short last chunk (whose strides are padded with zeros) without compiling
+again. Every random number is a function of the chain's key and the step's number, so the draws do not depend on how
+the run was cut into chunks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the target looks like around its mode: where the mode is, the curvature there, and the gradient noise.
 
 Curvature comes from a sample of the rows; only the last steps to the mode read all of them. Up to
-`MOST_DENSE` coordinates the whole Hessian is used; above, its diagonal is taken from the rows' squared gradients (the empirical
-Fisher information) and the prior's curvature.
+`MOST_DENSE` coordinates the whole Hessian is used; above, its diagonal is taken from the rows' squared gradients (the
+empirical Fisher information) and the prior's curvature.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Curvature(NamedTuple):
 
 
 def row_sample(posterior: Posterior) -> Batch | None:
-    """Evenly spread rows, at most `MOST_ROWS`; None where that is all, or the model cannot be called with a part of them."""
+    """Evenly spread rows, at most `MOST_ROWS`; None for all, where there are no more or the model needs all."""
     if not posterior.by_rows or posterior.num_data <= MOST_ROWS:
         return None
     stride = posterior.num_data // MOST_ROWS
@@ -122,22 +122,31 @@ def _finish(posterior: Posterior, sample: Batch | None, position: Position) -> t
     return unravel(jax.lax.fori_loop(0, 3, body, flat)), curvature
 
 
+def dense_metric(curvature: Curvature) -> Dense:
+    """The inverse of the curvature: the covariance of the posterior, if it is Gaussian."""
+    scale, values, vectors = _decomposed(curvature)
+    factor = scale[:, None] * np.linalg.cholesky((vectors / values) @ vectors.T)
+    return Dense(jnp.asarray(factor, curvature.scale.dtype))
+
+
 def metric_and_spectrum(kind: str, curvature: Curvature, position: Position) -> tuple[Metric | None, float, float]:
     """The metric of this kind, and the largest and smallest curvature in its units."""
-    _, unravel = ravel_pytree(position)
-    scale = np.asarray(curvature.scale, np.float64)
-    values, vectors = np.linalg.eigh(np.asarray(curvature.matrix, np.float64))
-    values = np.maximum(np.abs(values), 1e-6)
-    dtype = np.asarray(curvature.scale).dtype
     if kind == "dense":
-        covariance = (vectors / values) @ vectors.T
-        factor = scale[:, None] * np.linalg.cholesky(covariance)
-        return Dense(jnp.asarray(factor, dtype)), 1.0, 1.0
+        return dense_metric(curvature), 1.0, 1.0
+    scale, values, vectors = _decomposed(curvature)
     if kind == "diagonal":
-        return Diagonal(unravel(jnp.asarray(scale**2, dtype))), float(values[-1]), float(values[0])
-    hessian = (vectors * values) @ vectors.T / np.outer(scale, scale)
-    spectrum = np.linalg.eigvalsh(hessian)
+        _, unravel = ravel_pytree(position)
+        variance = unravel(jnp.asarray(scale**2, curvature.scale.dtype))
+        return Diagonal(variance), float(values[-1]), float(values[0])
+    spectrum = np.linalg.eigvalsh((vectors * values) @ vectors.T / np.outer(scale, scale))
     return None, float(spectrum[-1]), float(max(spectrum[0], 1e-6 * spectrum[-1]))
+
+
+def _decomposed(curvature: Curvature) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The scale, and the eigenvalues (made positive) and eigenvectors of the scaled matrix, in double precision."""
+    values, vectors = np.linalg.eigh(np.asarray(curvature.matrix, np.float64))
+    order = np.argsort(np.abs(values))
+    return np.asarray(curvature.scale, np.float64), np.maximum(np.abs(values[order]), 1e-6), vectors[:, order]
 
 
 def spectrum_in(metric: Diagonal, curvature: Curvature) -> tuple[float, float]:
@@ -216,7 +225,7 @@ def gradient_noise(
     positions: Position,
     key: Key,
 ) -> Noise:
-    """Measures, in units of `metric`, how much the gradient estimate varies over minibatches, at each of the positions."""
+    """Measures, in units of `metric`, how much the gradient estimate varies over minibatches at each position."""
     # Scattered rows, whatever the run will use: one order of the rows has its own noise, and the run goes through many.
     rows = dataclasses.replace(batches, order="rows")
     shrink = 1.0 if batches.order == "rows" else 1 - batches.size / posterior.num_data

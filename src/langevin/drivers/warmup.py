@@ -4,8 +4,8 @@
 2. The curvature at the best mode gives the metric; the variance of the gradient over minibatches, measured at typical
    positions around it, gives the noise. Both in units of the metric.
 3. The method turns them into the largest step whose bias is acceptable (`pace`), and how many steps it takes to forget.
-4. The chains burn in, from positions spread around their modes. The spread that they then have is measured by Stein's identity,
-   E[(x - centre) . grad log p(x)] = -d, and a step that proves too long is halved.
+4. The chains burn in, from positions spread around their modes. The spread that they then have is measured by Stein's
+   identity, E[(x - centre) . grad log p(x)] = -d, and a step that proves too long is halved.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def start_positions(posterior: Posterior, key: Key, num_chains: int) -> Position
         values = {name: np.asarray(value) for name, value in posterior.constrain(bad).items()}
         shown = ", ".join(f"{name}={np.array2string(v, threshold=6, precision=4)}" for name, v in values.items())
         raise SamplingError(
-            f"The log-density is not finite at any of {MOST_TRIES} starts: {posterior.explain(bad, posterior.rows)}, at "
-            f"{shown[:300]}. Check that site's parameters and support, and that the data lies inside it."
+            f"The log-density is not finite at any of {MOST_TRIES} starts: {posterior.explain(bad, posterior.rows)}, "
+            f"at {shown[:300]}. Check that site's parameters and support, and that the data lies inside it."
         )
     return positions
 
@@ -119,7 +119,7 @@ def find_modes(
     positions: Position,
     watch: Watch,
 ) -> tuple[Position, Position, landscape.Curvature | None]:
-    """Climbs from every start. Returns the modes found, the best of them, and for few coordinates the curvature there."""
+    """Climbs from every start. Returns the modes, the best of them, and for few coordinates the curvature there."""
     climbers = Chains(MAP(num_steps=max(num_steps, 1)), posterior, batches, Tuning(), key, positions)
     climbers.run(*_tenths(num_steps, "mode", watch))
     size = _size(climbers.positions)
@@ -131,8 +131,8 @@ def find_modes(
         best = jax.tree.map(lambda leaf: leaf[int(np.nanargmax(heights))], modes)
     if not np.isfinite(heights).any():
         raise SamplingError(
-            "Every climb to a mode left the numbers that a computer can hold. Standardise the columns of the data, or give "
-            "the model priors that keep its parameters in range."
+            "Every climb to a mode left the numbers that a computer can hold. Standardise the columns of the data, or "
+            "give the model priors that keep its parameters in range."
         )
     return modes, best, curvature
 
@@ -157,7 +157,7 @@ def _measure(
     if curvature is not None:
         kind = "dense" if method.metric == "auto" else method.metric
         metric, stiffest, softest = landscape.metric_and_spectrum(kind, curvature, tuning.centre)
-        shape = landscape.metric_and_spectrum("dense", curvature, tuning.centre)[0]
+        shape: Metric = landscape.dense_metric(curvature)
     else:
         if method.metric == "dense":
             warnings.warn(
@@ -194,11 +194,14 @@ def noise_at_draws(
 ) -> np.ndarray:
     """The gradient noise at some draws of each chain, as a multiple of what warm-up expected.
 
-    The draws are at the shape (chains, draws, ...). The step, and what SGHMC takes off its noise, rest on that expectation.
+    The draws are at the shape (chains, draws, ...). The step, and what SGHMC takes off its noise, rest on that
+    expectation.
     """
     num_draws = jax.tree.leaves(positions)[0].shape[1]
     ratios = []
-    for index, draw_key in zip(np.linspace(0, num_draws - 1, NUM_NOISE_DRAWS).astype(int), derive(key, NUM_NOISE_DRAWS), strict=True):
+    for index, draw_key in zip(
+        np.linspace(0, num_draws - 1, NUM_NOISE_DRAWS).astype(int), derive(key, NUM_NOISE_DRAWS), strict=True
+    ):
         here = jax.tree.map(lambda leaf, i=index: jnp.asarray(leaf[:, i]), positions)
         args = (posterior, batches, _MAKERS[method.estimator], tuning.centre, here, draw_key)
         found = jax.tree.leaves(landscape.gradient_noise(tuning.metric, *args).variance)
@@ -287,8 +290,8 @@ def _checked_burn_in(
             positions = chains.positions
     warnings.warn(
         f"`{type(method).__name__}`: after {MOST_HALVINGS} halvings of the automatic step the chains are still "
-        f"{math.sqrt(width):.2f} times too wide by Stein's identity. The curvature at the mode may not describe this posterior: "
-        "compare with a smaller step_size, or reparameterise.",
+        f"{math.sqrt(width):.2f} times too wide by Stein's identity. The curvature at the mode may not describe this "
+        "posterior: compare with a smaller step_size, or reparameterise.",
         LangevinWarning,
         stacklevel=2,
     )

@@ -1,8 +1,8 @@
 """Markov kernels, one a file, for those who write their own loop.
 
-    kernel = lv.kernels.sgld(posterior, 1e-4)
-    state = kernel.init(key, position, batch)
-    state, info = kernel.step(key, state, batch)
+kernel = lv.kernels.sgld(posterior, 1e-4)
+state = kernel.init(key, position, batch)
+state, info = kernel.step(key, state, batch)
 """
 
 from langevin.kernels.ascent import ascent

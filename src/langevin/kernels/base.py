@@ -15,7 +15,9 @@ class State(Protocol):
     """What a kernel carries from step to step: a NamedTuple with at least the position."""
 
     @property
-    def position(self) -> Position: ...
+    def position(self) -> Position:
+        """Where the chain is."""
+        ...
 
 
 class Info(Protocol):
@@ -26,10 +28,14 @@ class Info(Protocol):
     """
 
     @property
-    def log_density(self) -> jax.Array: ...
+    def log_density(self) -> jax.Array:
+        """The log-density, up to a constant."""
+        ...
 
     @property
-    def step_size(self) -> jax.Array: ...
+    def step_size(self) -> jax.Array:
+        """The time that the step stands for."""
+        ...
 
 
 class Kernel(NamedTuple):

@@ -4,9 +4,9 @@
     control variate   g(c) + g_B(x) - g_B(c)               c a fixed point near the mode
     SVRG              g(a) + g_B(x) - g_B(a)               a the chain's own position at the start of the epoch
 
-Here g is the gradient on all rows and g_B the scaled one on a minibatch. All are unbiased; near c or a, the latter two have a
-variance that shrinks with the distance, and that is what lets a constant step of order 1/N sample the right density
-(Baker et al. 2019; Brosse, Durmus & Moulines 2018; Dubey et al. 2016).
+Here g is the gradient on all rows and g_B the scaled one on a minibatch. All are unbiased; near c or a, the latter
+two have a variance that shrinks with the distance, and that is what lets a constant step of order 1/N sample the
+right density (Baker et al. 2019; Brosse, Durmus & Moulines 2018; Dubey et al. 2016).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Constant metrics G = R R^T: the shape of a step, and of its noise.
 
-A kernel works in whitened units, `whiten(gradient) = R^T gradient`, and comes back with `unwhiten(step) = R step`: so it
-moves along `G gradient` and adds noise of covariance proportional to `G`. With `G` near the posterior's covariance every
-direction is equally easy. `None` stands for the identity.
+A kernel works in whitened units, `whiten(gradient) = R^T gradient`, and comes back with `unwhiten(step) = R step`: so
+it moves along `G gradient` and adds noise of covariance proportional to `G`. With `G` near the posterior's covariance
+every direction is equally easy. `None` stands for the identity.
 """
 
 from __future__ import annotations

@@ -48,10 +48,10 @@ def rmsprop(posterior: Posterior, decay: float = 0.99, damping: float = 1e-5, ga
         G  = 1 / (damping + sqrt(v))
         gamma_i = dG_ii/dx_i = -(1 - decay) G_ii^2 (gradient_i / num_data) H_ii / sqrt(v_i)
 
-    where H is the Hessian of the minibatch log-density over num_data. Its diagonal is estimated without bias from one product
-    with a random sign vector (Hutchinson). Biased: v remembers earlier positions, which the formula for gamma
-    ignores; without gamma (`gamma=False`, as Li et al. propose) the bias is of order (1 - decay)^2 / decay^3.
-    For a correct chain, adapt in warm-up and then use `fixed(metric(state))`.
+    where H is the Hessian of the minibatch log-density over num_data. Its diagonal is estimated without bias from one
+    product with a random sign vector (Hutchinson). Biased: v remembers earlier positions, which the formula for gamma
+    ignores; without gamma (`gamma=False`, as Li et al. propose) the bias is of order (1 - decay)^2 / decay^3. For a
+    correct chain, adapt in warm-up and then use `fixed(metric(state))`.
 
     Args:
         posterior: The target.

@@ -23,6 +23,7 @@ class Constant:
     value: Any
 
     def __call__(self, step: Any) -> Any:
+        """The step size at a step."""
         del step
         return self.value
 
@@ -31,8 +32,8 @@ class Constant:
 class Polynomial:
     """a (b + t)^(-gamma) (text 000, eq. 13).
 
-    For gamma in (0.5, 1] the steps sum to infinity and their squares do not (eq. 12, Robbins & Monro 1951): the chain can
-    go anywhere, and its bias dies out. Outside, it warns.
+    For gamma in (0.5, 1] the steps sum to infinity and their squares do not (eq. 12, Robbins & Monro 1951): the chain
+    can go anywhere, and its bias dies out. Outside, it warns.
 
     Example:
         >>> round(float(Polynomial(0.01, 1.0, 0.55)(0)), 6)
@@ -53,13 +54,14 @@ class Polynomial:
             if self.gamma > 1:
                 fault = "they sum to a finite length, so the chain may never arrive"
             warnings.warn(
-                f"`Polynomial`: with gamma={self.gamma} the steps do not satisfy the Robbins-Monro conditions: {fault}. "
-                "Take gamma in (0.5, 1].",
+                f"`Polynomial`: with gamma={self.gamma} the steps do not satisfy the Robbins-Monro conditions: {fault}."
+                " Take gamma in (0.5, 1].",
                 LangevinWarning,
                 stacklevel=3,
             )
 
     def __call__(self, step: Any) -> jax.Array:
+        """The step size at a step."""
         return self.a * (self.b + step) ** (-self.gamma)
 
 
@@ -67,13 +69,14 @@ class Polynomial:
 class CosineCycles:
     """Cosine descents from `peak` to zero, again and again (Zhang et al. 2020, eq. 1).
 
-        step_size = peak / 2 * (cos(pi * (t mod length) / length) + 1)
+    step_size = peak / 2 * (cos(pi * (t mod length) / length) + 1)
     """
 
     peak: Any
     length: int
 
     def __call__(self, step: Any) -> jax.Array:
+        """The step size at a step."""
         return self.peak / 2 * (jnp.cos(math.pi * (step % self.length) / self.length) + 1)
 
 

@@ -8,10 +8,11 @@ One step of length h, with c = exp(-friction h):
     x <- x + h/2 R (p + p')
     p <- p' + h R^T grad(x)
 
-V is an estimate of the variance of R^T grad(x): the minibatches already inject that noise, so that much less is added (Chen et
-al., eq. 13-15). A kick of the gradient's noise h z moves the position by h/2 (1 + c) h z before and after the next
-friction, as noise (1 + c)/2 h z in p' would: hence the factor. The order of the parts is that of BAOAB
-(Leimkuhler & Matthews 2013), whose positions are exact for a Gaussian at any stable h; Euler's scheme has a bias of order h.
+V is an estimate of the variance of R^T grad(x): the minibatches already inject that noise, so that much less is added
+(Chen et al., eq. 13-15). A kick of the gradient's noise h z moves the position by h/2 (1 + c) h z before and after
+the next friction, as noise (1 + c)/2 h z in p' would: hence the factor. The order of the parts is that of BAOAB
+(Leimkuhler & Matthews 2013), whose positions are exact for a Gaussian at any stable h; Euler's scheme has a bias of
+order h.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def sghmc(
             return jnp.where(silent, 0.0, jnp.sqrt(variance)) * noise
 
         white = standard_normal(key, state.position)
-        is_number = len(jax.tree.leaves(gradient_noise)) == 1 and jnp.ndim(jax.tree.leaves(gradient_noise)[0]) == 0
-        known = jax.tree.map(lambda _: gradient_noise, white) if is_number else gradient_noise
+        by_coordinate = jax.tree.structure(gradient_noise) == jax.tree.structure(white)
+        known = gradient_noise if by_coordinate else jax.tree.map(lambda _: gradient_noise, white)
         momentum = jax.tree.map(lambda p, n, v: keep * p + scale(n, v), state.momentum, white, known)
         path = metrics.unwhiten(metric, jax.tree.map(lambda p, q: h / 2 * (p + q), state.momentum, momentum))
         position = jax.tree.map(lambda x, d: (x + d).astype(x.dtype), state.position, path)

@@ -53,10 +53,10 @@ def sgld(
 ) -> Kernel:
     """Builds an SGLD kernel.
 
-    Targets the posterior as the step size goes to zero. At a constant step the sds of a Gaussian posterior are too wide by
-    about `step_size * (curvature + gradient noise) / 8`, both measured in units where G is the identity. Drawing
-    minibatches with `accept="full"` is exact, because proposal and reverse proposal use the same minibatch, which is
-    independent of the position; it reads all rows. `accept="minibatch"` is approximate.
+    Targets the posterior as the step size goes to zero. At a constant step the sds of a Gaussian posterior are too
+    wide by about `step_size * (curvature + gradient noise) / 8`, both measured in units where G is the identity.
+    Drawing minibatches with `accept="full"` is exact, because proposal and reverse proposal use the same minibatch,
+    which is independent of the position; it reads all rows. `accept="minibatch"` is approximate.
 
     Args:
         posterior: The target.
@@ -126,7 +126,7 @@ def sgld(
 
 
 def _log_reversal(drift: Position, reverse_drift: Position, noise: Position, size: jax.Array) -> jax.Array:
-    """log q(start | end) - log q(end | start), in whitened units.
+    """The log-ratio of the proposals, log q(start | end) - log q(end | start), in whitened units.
 
     The way there was `drift + noise`; the noise that leads back is `-(drift + noise) - reverse_drift`.
     """

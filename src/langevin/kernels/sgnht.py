@@ -2,9 +2,9 @@
 
     dx = R p dt,   dp = R^T grad(x) dt - xi p dt + (2 A)^(1/2) dW,   dxi = (|p|^2 / d - 1) dt,   G = R R^T
 
-The friction xi is a variable of its own: it grows while the momenta are too hot and shrinks while they are too cold, and
-so absorbs gradient noise of unknown size. Its stationary mean is A + h V / 2 for gradient noise R^T grad(x) of variance
-V. One step of length h:
+The friction xi is a variable of its own: it grows while the momenta are too hot and shrinks while they are too cold,
+and so absorbs gradient noise of unknown size. Its stationary mean is A + h V / 2 for gradient noise R^T grad(x) of
+variance V. One step of length h:
 
     xi <- xi + h/2 (|p|^2 / d - 1)
     p' = c p + noise,   noise ~ N(0, A (1 - c^2) / xi),   c = exp(-xi h)
@@ -56,8 +56,8 @@ def sgnht(
 ) -> Kernel:
     """Builds an SGNHT kernel.
 
-    Targets the posterior as the step goes to zero, for gradient noise of constant variance that is the same in all directions
-    of the metric; where it is not, hot and cold directions are balanced only on average.
+    Targets the posterior as the step goes to zero, for gradient noise of constant variance that is the same in all
+    directions of the metric; where it is not, hot and cold directions are balanced only on average.
 
     Args:
         posterior: The target.

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin.data.table import Table, as_table
+from langevin.data.table import Table, as_arrays, as_table
 from langevin.errors import ModelError
 from langevin.posterior import Batch, Key, Position, Posterior
 
@@ -24,8 +24,8 @@ class Density:
         log_likelihood: `(position, rows) -> one value a row`, where `rows` is a dict of arrays like the data. None for
             a density without data: `log_prior` is then the whole of it.
         init: A position to start from, or `key -> position`.
-        constrain: `position -> dict of name -> array`, what is reported of a draw. By default the leaves of the position,
-            named by their place in it (`"layer.weight"`); a bare array is called `"position"`.
+        constrain: `position -> dict of name -> array`, what is reported of a draw. By default the leaves of the
+            position, named by their place in it (`"layer.weight"`); a bare array is called `"position"`.
 
     Example:
         >>> import langevin as lv
@@ -50,8 +50,16 @@ class Density:
         if self.init is None:
             raise ModelError("`Density`: `init` is missing. Give a position to start from, or a function of a key.")
 
-    def posterior(self, data: Any = None) -> Posterior:
-        """The target on this data."""
+    def posterior(self, data: Any = None, *, minibatch: bool = False) -> Posterior:
+        """The target on this data.
+
+        Args:
+            data: A dict of arrays, or a frame.
+            minibatch: Whether the data is about to be laid out for minibatches. That copies it, so this does not.
+
+        Raises:
+            ModelError: Names the function that cannot be used, and says what to do.
+        """
         table = data if isinstance(data, Table) else as_table(data)
         if self.log_likelihood is not None and table.num_rows == 0:
             raise ModelError("`Density` has a `log_likelihood`, which needs rows; got no `data`.")
@@ -59,10 +67,10 @@ class Density:
             raise ModelError("`Density` has no `log_likelihood`, so nothing would use `data`. Give it one.")
         self._check_shapes(table)
         return Posterior(
-            data={name: jnp.asarray(column) for name, column in table.columns.items()},
+            data=as_arrays(table, copy=not minibatch),
             terms=self._terms,
             num_data=table.num_rows,
-            constrained=lambda position, data: self._report(position),
+            constrained=lambda position, _: self._report(position),
             start=self._start,
             by_rows=table.num_rows > 0,
             explain=self._explain,
@@ -85,16 +93,54 @@ class Density:
         return {jax.tree_util.keystr(path, simple=True, separator=".") or "position": leaf for path, leaf in leaves}
 
     def _check_shapes(self, table: Table) -> None:
-        position = jax.eval_shape(self._start, jax.random.key(0))
-        rows = {name: jax.ShapeDtypeStruct(column.shape, column.dtype) for name, column in table.columns.items()}
-        log_prior, log_likelihood = jax.eval_shape(self._terms, position, rows)
+        try:
+            position = jax.eval_shape(self._start, jax.random.key(0))
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"`Density`: `init` must give arrays of numbers: {str(error).splitlines()[0]}") from error
+        if not jax.tree.leaves(position):
+            raise ModelError(f"`Density`: `init` holds no array, so there is nothing to infer; got {position!r}.")
+        self._check_names(position)
+        log_prior, log_likelihood = jax.eval_shape(self._terms, position, _abstract(table, table.num_rows))
         if log_prior.shape != ():
             raise ModelError(f"`Density`: `log_prior` must return a scalar; it returned shape {log_prior.shape}.")
         if log_likelihood.shape != (table.num_rows,):
             raise ModelError(
-                f"`Density`: `log_likelihood` must return one value a row, shape ({table.num_rows},); it returned shape "
-                f"{log_likelihood.shape}. Do not sum over the rows: langevin does, and scales minibatches."
+                f"`Density`: `log_likelihood` must return one value a row, shape ({table.num_rows},); it returned "
+                f"shape {log_likelihood.shape}. Do not sum over the rows: langevin does, and scales minibatches."
             )
+        if self.log_likelihood is not None:
+            self._check_other_rows(position, table)
+
+    def _check_names(self, position: Position) -> None:
+        if self.constrain is not None:
+            reported = jax.eval_shape(self.constrain, position)
+            if not isinstance(reported, dict):
+                raise ModelError(
+                    f"`Density`: `constrain` must return a dict of name -> array; it returned {reported!r}."
+                )
+        reported = jax.eval_shape(self._report, position)
+        if self.constrain is None and len(reported) < len(jax.tree.leaves(position)):
+            raise ModelError(
+                f"`Density`: two parts of the position would have one name in {sorted(reported)}. Rename one, or give "
+                "`constrain`."
+            )
+        for name in reported:
+            if name in ("chain", "draw"):
+                raise ModelError(f"`Density`: {name!r} is the name of a dimension of every result. Rename that part.")
+
+    def _check_other_rows(self, position: Position, table: Table) -> None:
+        """Checks that the likelihood follows the number of rows, and has not closed over an array of them."""
+        other = table.num_rows + 1
+        remedy = "Take every array that has a row for each observation from `rows`, not from outside."
+        try:
+            shape = jax.eval_shape(self._terms, position, _abstract(table, other))[1].shape
+        except (TypeError, ValueError) as error:
+            raise ModelError(
+                f"`Density`: `log_likelihood` works on {table.num_rows} rows but not on {other}: "
+                f"{str(error).splitlines()[0]} {remedy}"
+            ) from error
+        if shape != (other,):
+            raise ModelError(f"`Density`: `log_likelihood` returned shape {shape} for {other} rows. {remedy}")
 
     def _explain(self, position: Position, data: Batch) -> str:
         log_prior, log_likelihood = self._terms(position, data)
@@ -104,3 +150,7 @@ class Density:
         if len(bad):
             return f"`log_likelihood` is {float(log_likelihood[bad[0]])} for row {bad[0]} ({len(bad)} such rows)"
         return "the gradient is not finite there"
+
+
+def _abstract(table: Table, num_rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+    return {name: jax.ShapeDtypeStruct((num_rows, *col.shape[1:]), col.dtype) for name, col in table.columns.items()}

@@ -8,6 +8,8 @@ likelihood; everything else is `log_prior`, and must then be the same whatever r
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpyro
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from langevin.data.table import Table
+from langevin.data.table import Table, as_arrays
 from langevin.errors import ModelError
 from langevin.models import structure
 from langevin.models.structure import Structure
@@ -66,9 +68,10 @@ class Program:
         overlap = set(table.columns) & set(self.constants)
         if overlap:
             raise ModelError(f"`data` and `constants` both have {sorted(overlap)}. Keep each in one place.")
+        self._check_names(table)
         found = structure.find(self.call, table, self.rows, minibatch)
         return Posterior(
-            data={name: jnp.asarray(column) for name, column in table.columns.items()},
+            data=as_arrays(table, copy=not minibatch),
             terms=lambda position, batch: self._terms(found, position, batch),
             num_data=table.num_rows,
             constrained=lambda position, data: self._report(found, position, data),
@@ -82,6 +85,19 @@ class Program:
         """Runs the program on these rows."""
         return self.function(**batch, **self.constants)
 
+    def _check_names(self, table: Table) -> None:
+        try:
+            signature = inspect.signature(self.function)
+        except ValueError:
+            return
+        try:
+            signature.bind(**table.columns, **self.constants)
+        except TypeError as error:
+            raise ModelError(
+                f"The program cannot be called with the names in `data` and `constants`: {error}. It has the arguments "
+                f"{signature}; `data` has {sorted(table.columns)} and `constants` {sorted(self.constants)}."
+            ) from error
+
     def _trace(self, position: Position, batch: Batch) -> dict[str, Any]:
         program = handlers.substitute(self.call, substitute_fn=lambda site: _constrain_site(position, site))
         return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
@@ -89,14 +105,16 @@ class Program:
     def _terms(self, found: Structure, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
         log_prior: Any = 0.0
         by_row, whole = [], []
-        for site in self._trace(position, batch).values():
+        log_dets = {_log_det(name) for name in found.shapes}
+        for name, site in self._trace(position, batch).items():
             if site["type"] != "sample":
                 continue
             log_prob = structure.log_prob(site)
             row_dim = structure.row_dim(site, found.row_plates)
-            if row_dim is not None and structure.is_observed(site):
+            observed = structure.is_observed(site) and name not in log_dets
+            if observed and row_dim is not None:
                 by_row.append(_sum_to_rows(log_prob, row_dim))
-            elif not found.row_plates and structure.is_observed(site):
+            elif observed and not found.row_plates:
                 whole.append(jnp.sum(log_prob))
             else:
                 log_prior = log_prior + jnp.sum(log_prob)
@@ -112,12 +130,17 @@ class Program:
         for name, site in self._trace(position, batch).items():
             if site["type"] != "sample":
                 continue
-            log_prob = np.asarray(structure.log_prob(site))
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore"
+                )  # NumPyro's, about values outside the support: the sentence below says it
+                log_prob = np.asarray(structure.log_prob(site))
             if np.isfinite(log_prob).all():
                 continue
             bad = log_prob[~np.isfinite(log_prob)].flat[0]
-            if name.startswith("_") and name.endswith("_log_det"):
-                return f"the Jacobian of site {name[1:-8]!r} is {bad}"
+            for latent in found.shapes:
+                if name == _log_det(latent):
+                    return f"the Jacobian of site {latent!r} is {bad}"
             kind = "observed site" if structure.is_observed(site) else "site"
             place = ""
             row_dim = structure.row_dim(site, found.row_plates)
@@ -146,8 +169,12 @@ def _constrain_site(position: Position, site: dict[str, Any]) -> Any:
     value = transform(unconstrained)
     log_det = transform.log_abs_det_jacobian(unconstrained, value)
     extra = jnp.ndim(log_det) - jnp.ndim(value) + len(site["fn"].event_shape)
-    numpyro.factor(f"_{name}_log_det", jnp.sum(log_det, axis=tuple(range(-extra, 0))))
+    numpyro.factor(_log_det(name), jnp.sum(log_det, axis=tuple(range(-extra, 0))))
     return value
+
+
+def _log_det(name: str) -> str:
+    return f"_{name}_log_det"
 
 
 def _sum_to_rows(log_prob: jax.Array, row_dim: int) -> jax.Array:

@@ -1,12 +1,14 @@
 """What a NumPyro program consists of: which sites are latent, which are rows, and what may be minibatched.
 
 Found by running the program abstractly on all rows and on another number of rows: a plate whose size follows the number
-of rows is the plate over the rows. Where minibatches are asked for, the program is also run for real on two small sets
-of rows, and whatever differs between them depends on the rows.
+of rows is the plate over the rows. Where minibatches are asked for, the program is also run for real, on one row and on
+a few hundred. What differs between the two outside that plate depends on the rows; if the first row's own
+log-likelihood differs, the rows are not independent.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,6 +23,17 @@ from langevin.errors import ModelError
 from langevin.posterior import Batch
 
 Call = Callable[[Batch], Any]
+
+TAKEN = ("chain", "draw")
+MOST_COMPARED = 256
+# The same row in another minibatch: matrix products of other shapes round otherwise, on some devices by 1e-3.
+SAME_ROW = 1e-2
+LOOKS_AT_DATA = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
 
 
 class Structure(NamedTuple):
@@ -59,14 +72,18 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
     derived = [name for name, site in outline.sites.items() if site["type"] == "deterministic"]
     if not latent:
         raise ModelError("The program has no latent site: there is nothing to infer. Did you observe every site?")
+    _check_shapes(outline, row_plates)
     if minibatch:
         _check_local(outline, row_plates)
         derived = _check_global(call, table, outline, row_plates, derived)
     reported = tuple(latent + derived)
+    for name in reported:
+        if name in TAKEN:
+            raise ModelError(f"Site {name!r} has the name of a dimension of every result. Rename it.")
     return Structure(
         shapes=outline.shapes,
         reported=reported,
-        dims={name: _dims(name, outline.sites[name]) for name in reported},
+        dims={name: _dims(name, outline) for name in reported},
         row_plates=row_plates,
     )
 
@@ -97,32 +114,32 @@ def _outline(call: Call, columns: dict[str, Any], num_rows: int) -> _Outline:
     shapes: dict[str, tuple[int, ...]] = {}
 
     def run(batch: Batch) -> int:
-        program = handlers.substitute(call, substitute_fn=lambda site: _centre(site, shapes))
-        found.update(handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch))
+        trace, latent = _trace(call, batch)
+        found.update(trace)
+        shapes.update(latent)
         return 0
 
     batch = {name: jax.ShapeDtypeStruct((num_rows, *col.shape[1:]), col.dtype) for name, col in columns.items()}
     try:
         jax.eval_shape(run, batch)
-    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+    except LOOKS_AT_DATA as error:
         raise ModelError(
-            "The program looks at the values of its data while it is being compiled (for instance int(x.max())). Compute "
-            f"such numbers beforehand and pass them in `constants`. JAX says: {str(error).splitlines()[0]}"
+            "The program looks at the values of its data while it is being compiled (for instance int(x.max())). "
+            f"Compute such numbers beforehand and pass them in `constants`. JAX says: {str(error).splitlines()[0]}"
         ) from error
-    except TypeError as error:
-        if "argument" in str(error):
-            raise ModelError(f"The program cannot be called with the names in `data` and `constants`: {error}.") from error
-        raise
     sites = {}
     for name, site in found.items():
         if site["type"] == "param":
-            raise ModelError(f"Site {name!r} is a `numpyro.param`, which has no prior. Make it a `numpyro.sample` site.")
+            raise ModelError(
+                f"Site {name!r} is a `numpyro.param`, which has no prior. Make it a `numpyro.sample` site."
+            )
         sites[name] = {
             "type": site["type"],
             "is_observed": site.get("is_observed", False),
             "cond_indep_stack": tuple(site.get("cond_indep_stack", ())),
             "shape": jnp.shape(site["value"]) if site["type"] != "control_flow" else (),
             "event_dim": site["fn"].event_dim if site["type"] == "sample" else 0,
+            "batch_shape": site["fn"].batch_shape if site["type"] == "sample" else (),
         }
     plates = {name: site["args"][0] for name, site in found.items() if site["type"] == "plate"}
     for name, site in found.items():
@@ -134,32 +151,60 @@ def _outline(call: Call, columns: dict[str, Any], num_rows: int) -> _Outline:
     return _Outline(shapes, sites, plates)
 
 
-def _centre(site: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> Any:
-    """Gives a latent site the value at the centre of its unconstrained space, and notes the shape of that."""
+def _trace(call: Call, batch: Batch) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """One run at a fixed point: the sites, and for each latent one its unconstrained shape."""
+    names: list[str] = []
+    program = handlers.substitute(call, substitute_fn=lambda site: _somewhere(site, names))
+    trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+    shapes = {}
+    for name in names:
+        site = trace[name]
+        if site["type"] != "sample":
+            raise ModelError(f"{name!r} is the name of a site and of a {site['type']}. Rename one of them.")
+        # The shape of the value, and not of the distribution: inside `scan` only the value has the axis of time.
+        shapes[name] = tuple(biject_to(site["fn"].support).inverse_shape(jnp.shape(site["value"])))
+    return trace, shapes
+
+
+def _somewhere(site: dict[str, Any], names: list[str]) -> Any:
+    """Gives a latent site a value, and notes its name.
+
+    The value is the same in every run, and at no special point: at 0, `w * x.mean()` would seem not to depend on x.
+    """
     if site["type"] != "sample" or is_observed(site):
         return None
     name, support = site["name"], site["fn"].support
     if support.is_discrete:
         raise ModelError(
-            f"Site {name!r} is a discrete latent variable, which has no gradient. Sum it out of the program (a mixture: "
-            "`dist.MixtureSameFamily`), or observe it."
+            f"Site {name!r} is a discrete latent variable, which has no gradient. Sum it out of the program (a "
+            "mixture: `dist.MixtureSameFamily`), or observe it."
         )
-    transform = biject_to(support)
-    shape = transform.inverse_shape(site["fn"].shape())
-    shapes[name] = tuple(shape)
-    return transform(jnp.zeros(shape))
+    try:
+        transform = biject_to(support)
+    except NotImplementedError as error:
+        raise ModelError(
+            f"Site {name!r} has the support {support}, which no bijection maps to the real numbers. Reparametrise it "
+            "(`numpyro.infer.reparam`), or give it another prior."
+        ) from error
+    if name not in names:
+        names.append(name)
+    key = jax.random.fold_in(jax.random.key(0), zlib.crc32(name.encode()))
+    return transform(jax.random.uniform(key, transform.inverse_shape(site["fn"].shape()), minval=-1.0))
 
 
 def _row_plates(
     call: Call, table: Table, outline: _Outline, rows: str | tuple[str, ...] | None, minibatch: bool
 ) -> tuple[str, ...]:
+    if not isinstance(rows, str | list | tuple | None):
+        raise ModelError(f"`rows` must be the name of a plate; got {rows!r}.")
     named = (rows,) if isinstance(rows, str) else tuple(rows or ())
     for name in named:
         if name not in outline.plates:
             raise ModelError(f"`rows={name!r}`: the program has no such plate; it has {sorted(outline.plates)}.")
     if not table.num_rows:
         return ()
-    candidates = [name for name, size in outline.plates.items() if size == table.num_rows]
+    sized = [name for name, size in outline.plates.items() if size == table.num_rows]
+    candidates = sized
     other = table.num_rows - 1 if table.num_rows > 1 else 2
     try:
         plates = _outline(call, table.columns, other).plates
@@ -170,21 +215,33 @@ def _row_plates(
                 f"minibatches: {error}. Take sizes from the arrays (`x.shape[0]`), not from outside."
             ) from error
     else:
-        candidates = [name for name in candidates if plates.get(name) == other]
-    if named:
-        return named
-    for site in outline.sites.values():
+        candidates = [name for name in sized if plates.get(name) == other]
+    for name in named:
+        if name not in candidates:
+            raise ModelError(
+                f"`rows={name!r}`: that plate has size {outline.plates[name]} and does not follow the {table.num_rows} "
+                f"rows of the data. Plates that do: {candidates or 'none'}."
+            )
+    for name, site in outline.sites.items():
         nested = [frame.name for frame in site["cond_indep_stack"] if frame.name in candidates]
-        if len(nested) > 1:
+        if len(nested) > 1 and minibatch:
+            raise ModelError(
+                f"Site {name!r} is inside the plates {' and '.join(map(repr, nested))}, which both follow the number "
+                "of rows: it is about pairs of rows, and a minibatch holds only a few of them. Leave `batch_size` out."
+            )
+        if len(nested) > 1 and not named:
             raise ModelError(
                 f"Plates {' and '.join(map(repr, nested))} both have the size of the data, {table.num_rows}. Say which "
                 f"one is over the rows: `rows={nested[0]!r}`."
             )
+    if named:
+        return named
     if minibatch and not candidates:
+        fixed = f"Plate {sized[0]!r} has that size, but keeps it when there are fewer rows. " if sized else ""
         raise ModelError(
             f"No plate of the program is over the {table.num_rows} rows (its plates: {outline.plates or 'none'}), so "
-            'minibatches cannot be scaled. Put the observed site inside `with numpyro.plate("rows", x.shape[0]):`, or '
-            "leave `batch_size` out."
+            f"minibatches cannot be scaled. {fixed}Put the observed site inside "
+            '`with numpyro.plate("rows", x.shape[0]):`, or leave `batch_size` out.'
         )
     return tuple(candidates)
 
@@ -193,67 +250,107 @@ def _check_local(outline: _Outline, row_plates: tuple[str, ...]) -> None:
     for name, site in outline.sites.items():
         if name in outline.shapes and row_dim(site, row_plates) is not None:
             raise ModelError(
-                f"Site {name!r} is latent and inside the plate over the rows: each row has its own, and a minibatch sees "
-                "only a few of them. Integrate it out of the program, or leave `batch_size` out."
+                f"Site {name!r} is latent and inside the plate over the rows: each row has its own, and a minibatch "
+                "sees only a few of them. Integrate it out of the program, or leave `batch_size` out."
             )
     if not any(site["is_observed"] and row_dim(site, row_plates) is not None for site in outline.sites.values()):
         raise ModelError(f"Nothing is observed inside the plate over the rows, {row_plates[0]!r}.")
 
 
+def _check_shapes(outline: _Outline, row_plates: tuple[str, ...]) -> None:
+    """Checks that no column of values, shape (rows, 1), meets a row of distributions, shape (rows,)."""
+    for name, site in outline.sites.items():
+        dim = row_dim(site, row_plates)
+        if site["type"] != "sample" or not is_observed(site) or dim is None:
+            continue
+        shape = site["shape"][: len(site["shape"]) - site["event_dim"]]
+        if len(shape) > len(site["batch_shape"]) and shape[dim] == 1 and site["batch_shape"][dim] > 1:
+            raise ModelError(
+                f"Observed site {name!r}: values of shape {shape} meet distributions of shape {site['batch_shape']}, "
+                "so every row would be compared with every other. Drop the last axis of the values, for instance "
+                "with `y[:, 0]`."
+            )
+
+
 def _check_global(
     call: Call, table: Table, outline: _Outline, row_plates: tuple[str, ...], derived: list[str]
 ) -> list[str]:
-    """Checks that what is outside the row plate ignores the rows; returns the deterministic sites that do too."""
+    """Checks that what is outside the row plate ignores the rows, and that rows ignore each other.
+
+    Returns the deterministic sites that ignore the rows.
+    """
     last = table.num_rows - 1
-    one, two = _values(call, table, ([0], [max(last - 1, 0), last]), outline)
+    spaced = np.linspace(0, last, min(table.num_rows, MOST_COMPARED)).astype(int)
+    one, many = _values(call, table, ([0], [last, 0, *spaced]), outline)
     for name, (kind, value) in one.items():
-        site = outline.sites[name]
-        if kind == "deterministic" or row_dim(site, row_plates) is not None:
+        site, other = outline.sites[name], many[name][1]
+        if kind == "deterministic":
             continue
-        if np.array_equal(value, two[name][1], equal_nan=True):
+        dim = row_dim(site, row_plates)
+        if dim is not None:
+            _check_independent(name, np.take(value, 0, value.ndim + dim), np.take(other, 1, other.ndim + dim))
+            continue
+        if np.array_equal(value, other, equal_nan=True):
             continue
         if is_observed(site):
             raise ModelError(
-                f"Observed site {name!r} depends on the rows but is outside the plate over them ({row_plates[0]!r}), so "
-                "a minibatch would be counted as if it were all the data. Move it inside the plate, or leave "
+                f"Observed site {name!r} depends on the rows but is outside the plate over them ({row_plates[0]!r}), "
+                "so a minibatch would be counted as if it were all the data. Move it inside the plate, or leave "
                 "`batch_size` out."
             )
         raise ModelError(
             f"The prior of site {name!r} depends on the rows, so it would change with every minibatch. Compute what "
             "it needs beforehand and pass it in `constants`."
         )
-    return [name for name in derived if np.array_equal(one[name][1], two[name][1], equal_nan=True)]
+    return [name for name in derived if np.array_equal(one[name][1], many[name][1], equal_nan=True)]
+
+
+def _check_independent(name: str, alone: np.ndarray, in_company: np.ndarray) -> None:
+    if not np.allclose(alone, in_company, rtol=SAME_ROW, atol=SAME_ROW, equal_nan=True):
+        raise ModelError(
+            f"Observed site {name!r}: the log-likelihood of a row depends on the other rows that the program is called "
+            "with (for instance through x.mean() or x.shape[0]), so it would change with every minibatch. Compute such "
+            "numbers beforehand and pass them in `constants`, or leave `batch_size` out."
+        )
 
 
 def _values(
     call: Call, table: Table, indices: tuple[list[int], ...], outline: _Outline
 ) -> list[dict[str, tuple[str, np.ndarray]]]:
-    """Runs the program on a few sets of rows. Returns each site's log-probability, or the value of a deterministic one."""
-    kinds: dict[str, str] = {}
+    """Runs the program on a few sets of rows. Returns each site's log-probability, or a deterministic one's value."""
+    kinds = {name: site["type"] for name, site in outline.sites.items() if site["type"] in ("sample", "deterministic")}
 
     def run(batch: Batch) -> dict[str, jax.Array]:
-        shapes: dict[str, tuple[int, ...]] = {}
-        program = handlers.substitute(call, substitute_fn=lambda site: _centre(site, shapes))
-        trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+        trace, shapes = _trace(call, batch)
+        changed = {name for name, site in trace.items() if site["type"] in ("sample", "deterministic")} ^ set(kinds)
+        if changed:
+            raise ModelError(
+                f"Whether the program has site {min(changed)!r} follows the number of rows, and a minibatch has fewer. "
+                "Make it depend on `constants`, or leave `batch_size` out."
+            )
         for name, shape in shapes.items():
             if shape != outline.shapes[name]:
                 raise ModelError(
                     f"The shape of latent site {name!r} follows the number of rows, and a minibatch sees only a few of "
                     "them. Leave `batch_size` out."
                 )
-        kinds.update({name: site["type"] for name, site in trace.items() if site["type"] in ("sample", "deterministic")})
-        return {name: log_prob(trace[name]) if kind == "sample" else trace[name]["value"] for name, kind in kinds.items()}
+        return {
+            name: log_prob(trace[name]) if kind == "sample" else trace[name]["value"] for name, kind in kinds.items()
+        }
 
     sets = [{name: column[np.asarray(index)] for name, column in table.columns.items()} for index in indices]
     values = jax.jit(lambda batches: [run(batch) for batch in batches])(sets)
     return [{name: (kinds[name], np.asarray(value)) for name, value in found.items()} for found in values]
 
 
-def _dims(name: str, site: dict[str, Any]) -> tuple[str, ...]:
+def _dims(name: str, outline: _Outline) -> tuple[str, ...]:
+    site = outline.sites[name]
     shape, event_dim = site["shape"], site["event_dim"]
     dims = [f"{name}_dim_{axis}" for axis in range(len(shape))]
     for frame in site["cond_indep_stack"]:
         axis = len(shape) - event_dim + frame.dim
-        if axis >= 0 and shape[axis] == frame.size:
+        # A dimension has one size in a result.
+        usable = frame.name not in TAKEN and outline.plates[frame.name] == frame.size
+        if axis >= 0 and shape[axis] == frame.size and usable:
             dims[axis] = frame.name
     return tuple(dims)

@@ -1,0 +1,183 @@
+"""Makes docs/benchmarks.md from benchmarks/results/*.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+NAMES = ("sgld_throughput", "auto_step", "compile_time")
+
+INTRODUCTION = """# Benchmarks
+
+Made by `benchmarks/tables.py` from `benchmarks/results/`; do not edit. `python benchmarks/run.py` measures again.
+All contestants of a table are measured in the same run on the same machine, on the CPU. Ratios are of medians; a large
+spread between rounds, or much load at the start, says that the machine was busy and the figures are poor. Peers are
+used as their documentation shows; where there are several sensible ways to run them, all are measured, and our targets
+are held against the fastest."""
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table whose columns after the first are right-aligned."""
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
+
+
+def provenance(result: dict) -> str:
+    """When, where, with what."""
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    machine = f"{result['cores']} cores (load {result['load_at_start']:.1f} at the start), {result['architecture']}"
+    where = f"{machine}, Python {result['python']}"
+    return f"Measured on {result['date']} in {result['minutes']:.1f} minutes; {where}; {versions}."
+
+
+def sgld_throughput(figures: dict) -> str:
+    """Steps a second, the whole call, targets, and the time a step takes by the number of rows."""
+    contestants = figures["contestants"]
+    speeds = table(
+        ["contestant", "microseconds a step", "steps a second", "time, langevin = 1", "slowest / fastest round"],
+        [
+            [
+                name,
+                f"{row['microseconds_a_step']:.1f}",
+                f"{1e6 / row['microseconds_a_step']:,.0f}",
+                f"{row['ratio_to_langevin']:.2f}",
+                f"{max(row['all_microseconds']) / min(row['all_microseconds']):.2f}",
+            ]
+            for name, row in contestants.items()
+        ],
+    )
+    goals = figures["targets"]
+    targets = table(
+        ["target", "measured", "reached"],
+        [[goal["target"], f"{goal['measured']:.2f}", "yes" if goal["reached"] else "**no**"] for goal in goals],
+    )
+    sizes = table(
+        ["rows", "langevin, microseconds a step", "hand-written scan", "langevin / scan", "reshuffling, on average"],
+        [_size_row(row) for row in figures["by_size"]],
+    )
+    cold = figures["cold"]
+    missed = [goal["target"] for goal in goals if not goal["reached"]]
+    return f"""## How many SGLD steps a second?
+
+Logistic regression, {figures["num_rows"]:,} x 50 in float32, minibatches of 1,000, one chain, every tenth position
+kept. Warm: compiled, data in place; the median of {len(contestants["langevin"]["all_microseconds"])} rounds that
+alternate between the contestants.
+
+{speeds}
+
+{targets}
+
+The scan is the floor: plain JAX without a driver, without a log-density at each draw, without a check that the numbers
+stay finite. BlackJAX and posteriors leave the loop to the user, who may well write that scan around BlackJAX's step.
+The order of our rows is drawn anew now and then, which adds {figures["reshuffle_microseconds_a_step"]:.1f} microseconds
+a step on average, and is in the table only if it fell into a median round.
+
+Cold: `lv.fit` in a fresh process takes {cold["call_seconds"]:.1f} s for {cold["num_steps"]:,} steps, with the layout of
+the data, compilation and the verdict on the draws, after {cold["import_seconds"]:.1f} s of imports.
+
+The same step on more rows; every minibatch is read from memory, so the scan beside it shows what the caches do. The
+last column is part of our time on few rows, and comes on top of it where a round is too short to see a new order:
+
+{sizes}
+
+What we lose: {_losses(contestants, missed)}"""
+
+
+def _size_row(row: dict) -> list[str]:
+    ours, scan = (row["contestants"][name]["microseconds_a_step"] for name in ("langevin", "hand-written scan"))
+    shuffling = row["reshuffle_microseconds_a_step"]
+    return [f"{row['num_rows']:,}", f"{ours:.1f}", f"{scan:.1f}", f"{ours / scan:.2f}", f"{shuffling:.1f}"]
+
+
+def _losses(contestants: dict, missed: list[str]) -> str:
+    scan = 1 / contestants["hand-written scan"]["ratio_to_langevin"]
+    losses = f"a step of ours takes {scan:.2f} times that of the hand-written scan."
+    return losses + (f" Not reached: {'; '.join(missed)}." if missed else "")
+
+
+def auto_step(figures: dict) -> str:
+    """Accuracy and price with no setting but the batch size."""
+    rows = []
+    for fit in figures["fits"]:
+        if "stopped_after_seconds" in fit:
+            rows.append([fit["method"], *["-"] * 3, f"stopped after {fit['stopped_after_seconds']}", "-"])
+        else:
+            rows.append(
+                [
+                    fit["method"],
+                    f"{fit['largest_mean_error_in_sds']:.2f}",
+                    f"{fit['least_sd_ratio']:.2f} to {fit['largest_sd_ratio']:.2f}",
+                    f"{fit['worst_ess']:.0f}",
+                    f"{fit['seconds']:.1f}",
+                    f"{fit['worst_ess_a_second']:.1f}",
+                ]
+            )
+    header = ["method", "largest error of a mean, in sds", "sd / exact sd", "worst ESS", "seconds", "worst ESS / s"]
+    return f"""## How close is a fit with no settings?
+
+`lv.fit(model, data, method, batch_size=1000)` and nothing else, on logistic regression with {figures["num_rows"]:,}
+rows, an intercept and 20 columns scaled from 1e-3 to 1e3, two of them correlated at 0.9. The reference is the Laplace
+approximation in float64. Seconds are of the whole call in a fresh process, compilation included. NUTS sees all rows
+(NumPyro, 4 chains vectorised, 500 + 500); it is given at least 100 seconds, and at least as long as our slowest fit,
+and then stopped. A stopped run says nothing of how long it would have taken.
+
+{table(header, rows)}
+
+An effective size of n leaves a Monte Carlo error of about 1 / sqrt(n) sds in a mean, and the largest of 21 is about
+twice that. What we lose: minibatch methods are approximate, and NUTS, given the time, is exact."""
+
+
+def compile_time(figures: dict) -> str:
+    """The wait for a first small fit."""
+    rows = [
+        [
+            name,
+            f"{row['import_seconds']:.1f}",
+            f"{row['call_seconds']:.1f}",
+            f"{row['seconds']:.1f}",
+            f"{row['ratio_to_langevin']:.2f}",
+            f"{row['worst_ess']:.0f}",
+        ]
+        for name, row in figures["contestants"].items()
+    ]
+    header = ["contestant", "imports, s", "call, s", "total, s", "total, langevin = 1", "worst ESS of the weights"]
+    faster = [name for name, row in figures["contestants"].items() if row["ratio_to_langevin"] < 1]
+    losses = f"{' and '.join(faster)} took less time in total" if faster else "nobody took less time in total"
+    best = max(figures["contestants"], key=lambda name: figures["contestants"][name]["worst_ess"])
+    return f"""## How long is the wait for a first small fit?
+
+Linear regression on {figures["num_rows"]:,} rows with 3 columns, in a fresh process; 4 chains side by side, 1,000 draws
+of each. Median of {figures["repeats"]}, contestants alternating. NUTS adapts for 1,000 steps; `lv.fit` runs with its
+defaults.
+
+{table(header, rows)}
+
+What we lose: {losses}. The largest effective size is that of {best}; and NUTS is exact."""
+
+
+RENDERERS = {"sgld_throughput": sgld_throughput, "auto_step": auto_step, "compile_time": compile_time}
+
+
+def render(results: dict[str, dict]) -> str:
+    """The page."""
+    parts = [INTRODUCTION]
+    for name in NAMES:
+        if name in results:
+            parts += [RENDERERS[name](results[name]["figures"]), provenance(results[name])]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Reads the results there are, and writes the page."""
+    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    if not results:
+        raise SystemExit("There are no results yet: python benchmarks/run.py measures.")
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(render(results))
+    print(f"wrote {PAGE.relative_to(PAGE.parent.parent)}")
+
+
+if __name__ == "__main__":
+    main()

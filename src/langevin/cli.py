@@ -1,0 +1,54 @@
+"""The command: thin. Parse, call, print.
+
+Nothing heavy is imported before a command needs it, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian inference at the price of SGD.")
+
+
+class Demo(StrEnum):
+    """The reference experiments that can be run."""
+
+    MIXTURE = "mixture"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"langevin {importlib.metadata.version('langevin')}")
+        raise typer.Exit
+
+
+@app.callback()
+def langevin(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Bayesian inference at the scale and price of stochastic gradient descent."""
+
+
+@app.command()
+def demo(
+    name: Annotated[Demo, typer.Argument(help="Which experiment.")],
+    out: Annotated[Path, typer.Option(help="The folder that the pictures go to.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="The same seed gives the same bits.")] = 0,
+    progress: Annotated[bool, typer.Option(help="Show progress bars.")] = True,
+) -> None:
+    """Run a reference experiment: print its table and write its pictures."""
+    import importlib
+
+    importlib.import_module(f"langevin.demos.{name.value}").run(out, seed=seed, progress=progress)
+
+
+def main() -> None:
+    """The entry point."""
+    app()

@@ -1,0 +1,1 @@
+"""The reference experiments, each a short readable program."""

@@ -1,0 +1,130 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import langevin as lv
+from langevin.drivers import landscape
+from langevin.drivers.warmup import find_modes, start_positions
+from langevin.progress import silent
+
+
+def logistic(num_rows, scales, seed=1):
+    generator = np.random.default_rng(seed)
+    z = generator.normal(size=(num_rows, len(scales)))
+    z[:, 1] = 0.8 * z[:, 0] + 0.6 * z[:, 1]
+    x = np.concatenate([np.ones((num_rows, 1)), z * scales], axis=1)
+    weights = np.concatenate([[0.5], generator.normal(size=len(scales)) * 0.5 / scales * (scales >= 0.1)])
+    return x, generator.random(num_rows) < 1 / (1 + np.exp(-x @ weights))
+
+
+def model(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 10).expand([x.shape[-1]]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
+
+
+def laplace(x, y):
+    """The mode and the sds there, by Newton's method in double precision."""
+    w = np.zeros(x.shape[1])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-x @ w))
+        hessian = (x * (p * (1 - p))[:, None]).T @ x + np.eye(len(w)) / 100
+        w = w + np.linalg.solve(hessian, x.T @ (y - p) - w / 100)
+    return w, np.sqrt(np.diag(np.linalg.inv(hessian)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["sgld", "sghmc"])
+def test_automatic_steps_on_badly_scaled_logistic_regression(method):
+    """200,000 rows, columns from 1e-3 to 1e3, no setting but the batch size."""
+    scales = 10.0 ** np.random.default_rng(0).permutation(np.linspace(-3, 3, 10))
+    x, y = logistic(200_000, scales)
+    mode, sds = laplace(x, y)
+    fit = lv.fit(model, {"x": x, "y": y}, method, batch_size=1000, progress=False)
+    table = fit.summary()
+    assert np.abs((table["mean"] - mode) / sds).max() < 0.15
+    assert np.abs(table["sd"] / sds - 1).max() < 0.15
+    assert fit.verdict == ()
+
+
+def test_modes_are_found_from_far_away_in_any_units():
+    x, y = logistic(20_000, 10.0 ** np.linspace(-3, 3, 7))
+    mode, sds = laplace(x, y)
+    batches = lv.Batches(500, order="sweep")
+    posterior = _posterior(x, y, batches)
+    starts = start_positions(posterior, jax.random.key(0), 3)
+    modes, best, curvature = find_modes(posterior, batches, jax.random.key(1), 1000, starts, silent)
+    assert np.abs((np.asarray(best["w"]) - mode) / sds).max() < 0.05
+    assert np.abs((np.asarray(modes["w"]) - mode) / sds).max() < 0.05
+    metric, stiffest, softest = landscape.metric_and_spectrum("dense", curvature, best)
+    assert (stiffest, softest) == (1.0, 1.0)
+    found = np.sqrt(np.sum(np.asarray(metric.factor) ** 2, axis=1))
+    np.testing.assert_allclose(found, sds, rtol=0.1)
+
+
+def test_diagonal_metric_knows_how_stiff_the_correlation_is():
+    x, y = logistic(5_000, np.ones(2))
+    posterior = _posterior(x, y, lv.Batches(500, order="sweep"))
+    modes = landscape.refine(posterior, {"w": jnp.zeros((1, 3))})
+    hessian = np.asarray(modes.curvature.matrix)
+    _, stiffest, softest = landscape.metric_and_spectrum("diagonal", modes.curvature, modes.best)
+    np.testing.assert_allclose([softest, stiffest], np.linalg.eigvalsh(hessian)[[0, -1]], rtol=1e-3)
+    assert stiffest > 1.5
+
+
+def test_measured_gradient_noise_is_the_sampling_variance():
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=1000)
+    density = lv.Density(lambda m: -0.5 * m**2, lambda m, rows: -0.5 * (rows["x"] - m) ** 2, init=0.0)
+    batches = lv.Batches(50, order="slices")
+    posterior = density.posterior({"x": rows})
+    positions = jnp.zeros(8)
+    maker = lambda posterior, centre: lv.kernels.minibatch(posterior)  # noqa: E731
+    noise = landscape.gradient_noise(None, posterior, batches, maker, None, positions, jax.random.key(0))
+    # The variance of N/B times the sum of B rows drawn without replacement.
+    expected = 1000**2 / 50 * rows.var() * (1 - 50 / 1000)
+    assert float(noise.variance.mean()) == pytest.approx(expected, rel=0.1)
+
+
+def test_many_coordinates_get_a_diagonal_metric():
+    """Above 128 coordinates: rows' squared gradients and the prior's curvature."""
+    size = 150
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(600, size)) * np.linspace(0.1, 10, size)
+    density = lv.Density(
+        lambda w: -0.5 * jnp.sum(w**2), lambda w, rows: -0.5 * (rows["y"] - rows["x"] @ w) ** 2, init=jnp.zeros(size)
+    )
+    posterior = density.posterior({"x": x, "y": generator.normal(size=600)})
+    found = landscape.diagonal_curvature(posterior, jnp.zeros(size), jax.random.key(0))
+    expected = 1 + (x**2).sum(axis=0)
+    assert np.median(np.abs(found / expected - 1)) < 0.1
+    precision = x.T @ x + np.eye(size)
+    exact = np.linalg.inv(precision)
+    data = {"x": x, "y": np.asarray(posterior.data["y"])}
+    fit = lv.fit(density, data, "sghmc", batch_size=100, num_draws=400, thin=20, progress=False)
+    ratio = fit.summary()["sd"].to_numpy() / np.sqrt(np.diag(exact))
+    assert np.abs(np.median(ratio) - 1) < 0.1
+
+
+def test_a_start_that_is_never_finite_names_the_site():
+    def broken(y):
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Uniform(0, scale), obs=y)
+
+    with pytest.raises(lv.SamplingError, match=r"'y'.*row"):
+        lv.fit(broken, {"y": np.array([0.1, 1e9])}, "sgld", batch_size=1, progress=False)
+
+
+def _posterior(x, y, batches):
+    import dataclasses
+
+    from langevin.data.table import as_table
+    from langevin.models.program import Program
+
+    table = as_table({"x": x, "y": y})
+    posterior = Program(model).posterior(table, minibatch=True)
+    return dataclasses.replace(posterior, data=batches.lay_out(table.columns, table.num_rows, 0))

@@ -1,0 +1,72 @@
+"""Targets with known answers, and the check that every sampler has to pass on them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from langevin.diagnostics import weighted
+
+
+class Target(NamedTuple):
+    """A model, its data, and the exact posterior means and sds of its sites."""
+
+    model: Any
+    data: dict[str, np.ndarray]
+    means: dict[str, np.ndarray]
+    sds: dict[str, np.ndarray]
+
+
+def linear_regression(num_rows: int = 500, scales: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Target:
+    """y ~ N(x w, 1), w ~ N(0, 1), with correlated columns: the posterior is Gaussian in closed form."""
+    generator = np.random.default_rng(11)
+    x = generator.normal(size=(num_rows, len(scales)))
+    x[:, 1] = 0.6 * x[:, 0] + 0.8 * x[:, 1]
+    x = x * np.asarray(scales)
+    y = x @ (np.array([1.0, -2.0, 0.5])[: len(scales)] / np.asarray(scales)) + generator.normal(size=num_rows)
+    precision = x.T @ x + np.eye(len(scales))
+    covariance = np.linalg.inv(precision)
+
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[-1]]).to_event(1))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(x @ w, 1.0), obs=y)
+
+    sds = np.sqrt(np.diag(covariance))
+    return Target(model, {"x": x, "y": y}, {"w": covariance @ (x.T @ y)}, {"w": sds})
+
+
+def poisson_rate(num_rows: int = 20) -> Target:
+    """y ~ Poisson(rate), rate ~ Gamma(2, 1): a conjugate pair on the positive half-line.
+
+    Few counts, so that forgetting the Jacobian moves the mean by a third of an sd.
+    """
+    y = np.random.default_rng(5).poisson(0.3, size=num_rows)
+
+    def model(y):
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+    shape, scale = 2.0 + y.sum(), 1.0 + num_rows
+    return Target(model, {"y": y}, {"rate": np.array(shape / scale)}, {"rate": np.array(np.sqrt(shape) / scale)})
+
+
+def check_against_exact(fit: Any, target: Target, sd_tolerance: float = 0.05) -> None:
+    """Means within 3 Monte Carlo errors, and never further than 0.15 sd; sds within the tolerance.
+
+    The chains must be long enough for the tolerance to mean something: an effective size of 1,500 puts the error of an
+    sd at 2 %.
+    """
+    weights = fit.weights.values
+    for name, mean in target.means.items():
+        draws = fit.posterior[name].values
+        size = weighted.effective_size(draws, weights)
+        assert (size > 1500).all(), f"{name}: effective size {size}"
+        error = np.abs(weighted.mean(draws, weights) - mean)
+        # The bias of a finite step is up to 0.03 sd on a target that is not Gaussian.
+        assert (error < 3 * weighted.mcse(draws, weights) + 0.03 * target.sds[name]).all(), f"{name}: off by {error}"
+        assert (error < 0.15 * target.sds[name]).all(), f"{name}: off by {error}, sds {target.sds[name]}"
+        ratio = weighted.sd(draws, weights) / target.sds[name]
+        assert (np.abs(ratio - 1) < sd_tolerance).all(), f"{name}: sd ratio {ratio}"

@@ -1,0 +1,235 @@
+"""EVERY kernel goes through here. A new one adds a line to KERNELS, with its step written out in NumPy."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import langevin as lv
+from langevin import kernels
+from langevin.kernels.base import standard_normal
+
+STEP = 1e-3
+FRICTION = 1.5
+NUM_ROWS, SIZE = 40, 8
+
+
+def log_prior(position):
+    return -0.5 * (jnp.sum(position["w"] ** 2) + position["b"] ** 2)
+
+
+def log_likelihood(position, rows):
+    return -0.5 * (rows["y"] - rows["x"] @ position["w"] - position["b"]) ** 2
+
+
+def make_posterior(dtype=np.float32):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(NUM_ROWS, 3)).astype(dtype)
+    data = {"x": x, "y": (x @ np.array([1.0, -1.0, 0.5]) + generator.normal(size=NUM_ROWS)).astype(dtype)}
+    init = {"w": jnp.array([0.3, -0.2, 0.1], dtype), "b": jnp.asarray(0.5, dtype)}
+    return lv.Density(log_prior, log_likelihood, init=init).posterior(data)
+
+
+def gradient_by_hand(x, y, w, b):
+    """The gradient of the minibatch log-density, scaled by N/B, as one vector (b first, as pytrees sort)."""
+    residual = y - x @ w - b
+    scale = NUM_ROWS / len(y)
+    return np.concatenate([[-b + scale * residual.sum()], -w + scale * x.T @ residual])
+
+
+def sgld_by_hand(start, gradient, noise, state):
+    return start + STEP / 2 * gradient(start) + np.sqrt(STEP) * noise
+
+
+def sghmc_by_hand(start, gradient, noise, state):
+    keep = np.exp(-FRICTION * STEP)
+    momentum = keep * state["momentum"] + np.sqrt(1 - keep**2) * noise
+    return start + STEP / 2 * (state["momentum"] + momentum)
+
+
+def sgnht_by_hand(start, gradient, noise, state):
+    p = state["momentum"]
+    thermostat = FRICTION + STEP / 2 * (p @ p / len(p) - 1)
+    keep = np.exp(-thermostat * STEP)
+    momentum = keep * p + np.sqrt(FRICTION * (1 - keep**2) / thermostat) * noise
+    return start + STEP / 2 * (p + momentum)
+
+
+def ascent_by_hand(start, gradient, noise, state):
+    return start + STEP * gradient(start) / NUM_ROWS
+
+
+class Case(NamedTuple):
+    """How to make a kernel; its position after one step on a minibatch, by NumPy."""
+
+    make: Any
+    by_hand: Any
+
+
+DIAGONAL = {"w": jnp.array([0.5, 2.0, 1.0]), "b": jnp.array(0.1)}
+FACTOR = jnp.array(np.tril(0.3 * np.ones((4, 4))) + np.diag([1.0, 0.5, 2.0, 1.0]))
+
+KERNELS = {
+    "sgld": Case(lambda p: kernels.sgld(p, STEP), sgld_by_hand),
+    "sgld, diagonal metric": Case(
+        lambda p: kernels.sgld(p, STEP, preconditioner=kernels.fixed(kernels.Diagonal(DIAGONAL))),
+        lambda start, gradient, noise, state: (
+            start + STEP / 2 * _variance() * gradient(start) + np.sqrt(STEP * _variance()) * noise
+        ),
+    ),
+    "sgld, dense metric": Case(
+        lambda p: kernels.sgld(p, STEP, preconditioner=kernels.fixed(kernels.Dense(FACTOR))),
+        lambda start, gradient, noise, state: (
+            start + STEP / 2 * FACTOR @ FACTOR.T @ gradient(start) + np.sqrt(STEP) * FACTOR @ noise
+        ),
+    ),
+    "sgld, rmsprop": Case(
+        lambda p: kernels.sgld(p, STEP, preconditioner=kernels.rmsprop(p, 0.9, 1e-3, gamma=False)),
+        lambda start, gradient, noise, state: _rmsprop_by_hand(start, gradient, noise),
+    ),
+    "sgld, rmsprop with gamma": Case(lambda p: kernels.sgld(p, STEP, preconditioner=kernels.rmsprop(p)), None),
+    "sgld, control variate": Case(
+        lambda p: kernels.sgld(p, STEP, estimator=kernels.control_variate(p, {"w": jnp.ones(3), "b": jnp.array(0.0)})),
+        lambda start, gradient, noise, state: _control_variate_by_hand(start, gradient, noise),
+    ),
+    "sgld, svrg": Case(lambda p: kernels.sgld(p, STEP, estimator=kernels.svrg(p, 3)), None),
+    "sgld, accept on all rows": Case(lambda p: kernels.sgld(p, STEP, accept="full"), None),
+    "sgld, accept on the minibatch": Case(lambda p: kernels.sgld(p, STEP, accept="minibatch"), None),
+    "sghmc": Case(lambda p: kernels.sghmc(p, STEP, friction=FRICTION), sghmc_by_hand),
+    "sghmc, control variate": Case(lambda p: kernels.sghmc(p, STEP, estimator=kernels.control_variate(p)), None),
+    "sgnht": Case(lambda p: kernels.sgnht(p, STEP, friction=FRICTION), sgnht_by_hand),
+    "ascent": Case(lambda p: kernels.ascent(p, optax.sgd(STEP)), ascent_by_hand),
+}
+
+
+def _variance():
+    return np.concatenate([[DIAGONAL["b"]], DIAGONAL["w"]])
+
+
+def _rmsprop_by_hand(start, gradient, noise):
+    g = gradient(start)
+    scale = 1 / (1e-3 + np.sqrt(0.9 + 0.1 * (g / NUM_ROWS) ** 2))
+    return start + STEP / 2 * scale * g + np.sqrt(STEP * scale) * noise
+
+
+def _control_variate_by_hand(start, gradient, noise):
+    centre = np.array([0.0, 1.0, 1.0, 1.0])
+    rows = make_posterior().data
+    full = gradient_by_hand(np.asarray(rows["x"]), np.asarray(rows["y"]), centre[1:], centre[0])
+    return start + STEP / 2 * (full + gradient(start) - gradient(centre)) + np.sqrt(STEP) * noise
+
+
+@pytest.fixture(params=KERNELS)
+def case(request):
+    return KERNELS[request.param]
+
+
+def batch_of(posterior, start=0):
+    return jax.tree.map(lambda array: array[start : start + SIZE], posterior.data)
+
+
+def flatten(position):
+    return np.concatenate([np.ravel(position["b"]), np.ravel(position["w"])])
+
+
+def test_one_step_by_hand(case):
+    if case.by_hand is None:
+        pytest.skip("no closed form here; checked in its own test")
+    posterior = make_posterior()
+    kernel = case.make(posterior)
+    batch = batch_of(posterior)
+    key = jax.random.key(3)
+    state = kernel.init(jax.random.key(2), posterior.init(key), batch)
+    moved, info = kernel.step(key, state, batch)
+    x, y = np.asarray(batch["x"], np.float64), np.asarray(batch["y"], np.float64)
+    known = {"momentum": flatten(state.momentum)} if hasattr(state, "momentum") else {}
+    noise = flatten(standard_normal(key, state.position))
+
+    def gradient(v):
+        return gradient_by_hand(x, y, v[1:], v[0])
+
+    expected = case.by_hand(flatten(state.position), gradient, noise, known)
+    np.testing.assert_allclose(flatten(moved.position), expected, rtol=2e-5, atol=1e-6)
+    if hasattr(moved, "momentum"):
+        path = (flatten(moved.position) - flatten(state.position)) * 2 / STEP - known["momentum"]
+        kick = flatten(moved.momentum) - path
+        np.testing.assert_allclose(kick, STEP * gradient(flatten(moved.position)), rtol=0.02, atol=2e-3)
+    assert np.isfinite(info.log_density)
+
+
+def test_jit_vmap_and_scan_agree_with_plain_calls(case):
+    posterior = make_posterior()
+    kernel = case.make(posterior)
+    batches = jax.tree.map(lambda array: array.reshape(5, SIZE, *array.shape[1:]), posterior.data)
+    keys = jax.random.split(jax.random.key(1), 5)
+    start = kernel.init(jax.random.key(2), posterior.init(keys[0]), batch_of(posterior))
+
+    def body(state, inputs):
+        return kernel.step(inputs[0], state, inputs[1])
+
+    scanned, infos = jax.jit(lambda state: jax.lax.scan(body, state, (keys, batches)))(start)
+    plain = start
+    for i in range(5):
+        plain, _ = kernel.step(keys[i], plain, jax.tree.map(lambda array, i=i: array[i], batches))
+    np.testing.assert_allclose(flatten(scanned.position), flatten(plain.position), rtol=1e-4, atol=1e-5)
+    assert jax.tree.structure(scanned) == jax.tree.structure(start)
+    assert all(jnp.shape(leaf) == (5,) for leaf in jax.tree.leaves(infos))
+
+    pair = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), start)
+    batch = batch_of(posterior)
+    moved, _ = jax.vmap(kernel.step, (0, 0, None))(keys[:2], pair, batch)
+    for chain in range(2):
+        alone, _ = kernel.step(keys[chain], start, batch)
+        here = jax.tree.map(lambda leaf, c=chain: leaf[c], moved.position)
+        np.testing.assert_allclose(flatten(here), flatten(alone.position), rtol=1e-4, atol=1e-5)
+
+
+def test_full_batch_and_all_rows_as_a_batch_agree(case):
+    posterior = make_posterior()
+    kernel = case.make(posterior)
+    key = jax.random.key(5)
+    moved = []
+    for batch in (None, posterior.data):
+        state = kernel.init(key, posterior.init(key), batch)
+        moved.append(flatten(kernel.step(key, state, batch)[0].position))
+    np.testing.assert_allclose(*moved, rtol=1e-4, atol=1e-5)
+
+
+def test_steps_do_not_retrace(case):
+    posterior = make_posterior()
+    kernel = case.make(posterior)
+    traces = []
+
+    @jax.jit
+    def step(key, state, batch):
+        traces.append(1)
+        return kernel.step(key, state, batch)
+
+    state = kernel.init(jax.random.key(0), posterior.init(jax.random.key(0)), batch_of(posterior))
+    for i in range(4):
+        state, _ = step(jax.random.key(i), state, batch_of(posterior, i))
+    assert len(traces) == 1
+
+
+def test_double_precision(case):
+    with jax.enable_x64(True):
+        posterior = make_posterior(np.float64)
+        kernel = case.make(posterior)
+        state = kernel.init(jax.random.key(0), posterior.init(jax.random.key(0)), batch_of(posterior))
+        moved, _ = kernel.step(jax.random.key(1), state, batch_of(posterior))
+    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(moved.position))
+    assert jax.tree.map(jnp.shape, moved) == jax.tree.map(jnp.shape, state)
+
+
+def test_different_keys_move_differently(case):
+    posterior = make_posterior()
+    kernel = case.make(posterior)
+    state = kernel.init(jax.random.key(0), posterior.init(jax.random.key(0)), batch_of(posterior))
+    a, b = (flatten(kernel.step(jax.random.key(i), state, batch_of(posterior))[0].position) for i in (1, 2))
+    if case.by_hand is ascent_by_hand:
+        np.testing.assert_array_equal(a, b)
+    else:
+        assert (a != b).any()

@@ -1,0 +1,115 @@
+import json
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+import xarray as xr
+
+import langevin as lv
+
+
+def model(x, group, y=None):
+    spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+    with numpyro.plate("groups", 3):
+        level = numpyro.sample("level", dist.Normal(0, 2.0))
+        numpyro.sample("slope", dist.Normal(0, 1).expand([2]).to_event(1))
+    numpyro.deterministic("total", level.sum())
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Normal(level[group], spread + 0.5), obs=y)
+
+
+@pytest.fixture(scope="module")
+def fit():
+    generator = np.random.default_rng(0)
+    group = np.arange(90) % 3
+    data = {"x": np.zeros(90), "group": group, "y": generator.normal(size=90) + group}
+    return lv.fit(model, data, "sghmc", batch_size=30, progress=False)
+
+
+def test_draws_have_named_dimensions(fit):
+    assert fit.posterior["level"].dims == ("chain", "draw", "groups")
+    assert fit.posterior["slope"].dims == ("chain", "draw", "groups", "slope_dim_1")
+    assert fit.posterior["spread"].dims == ("chain", "draw")
+    assert fit.posterior.sizes["chain"] == 4
+    np.testing.assert_allclose(fit.posterior["total"], fit.posterior["level"].sum("groups"), rtol=1e-4)
+    assert float(fit.posterior["spread"].min()) > 0
+
+
+def test_the_tree_is_an_arviz_citizen(fit):
+    import arviz_stats
+
+    table = arviz_stats.summary(fit.data_tree, var_names=["spread"], round_to="none")
+    assert float(table.loc["spread", "mean"]) == pytest.approx(fit.summary()["mean"]["spread"], rel=1e-4)
+    assert {"posterior", "sample_stats", "unconstrained_posterior"} <= set(fit.data_tree.children)
+    assert {"lp", "step_size", "weight"} <= set(fit.stats)
+
+
+def test_summary_has_a_row_a_coordinate(fit):
+    table = fit.summary()
+    assert list(table.index[:4]) == ["spread", "level[0]", "level[1]", "level[2]"]
+    assert list(table.columns) == ["mean", "sd", "eti89_lb", "eti89_ub", "ess", "mcse", "r_hat"]
+    assert (table["eti89_lb"] < table["mean"]).all()
+    assert table.notna().all(axis=None)
+    assert list(fit.summary(["spread"], probability=0.5).columns[2:4]) == ["eti50_lb", "eti50_ub"]
+
+
+def test_settings_say_how_it_was_made(fit):
+    assert fit.settings["method"]["name"] == "SGHMC"
+    assert fit.settings["batches"]["size"] == 30
+    assert fit.settings["step_size"] > 0
+    assert "3 %" in fit.settings["approximation"]
+    assert "No fault found" in repr(fit)
+
+
+def test_save_and_load(fit, tmp_path):
+    path = tmp_path / "run.zarr"
+    fit.save(path)
+    again = lv.load(path)
+    xr.testing.assert_identical(again.posterior, fit.posterior)
+    xr.testing.assert_identical(again.stats, fit.stats)
+    assert again.settings == fit.settings
+    pd.testing.assert_frame_equal(again.summary(), fit.summary())
+    assert again.verdict == fit.verdict
+    with pytest.raises(lv.SettingError, match="exists already"):
+        fit.save(path)
+    with pytest.raises(lv.SettingError, match="loaded"):
+        again.kernel_stein_discrepancy()
+
+
+def test_loading_what_is_not_a_fit(tmp_path, fit):
+    with pytest.raises(lv.DataError, match="nothing at"):
+        lv.load(tmp_path / "missing.zarr")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(lv.DataError, match="not a fit"):
+        lv.load(tmp_path / "other")
+    strange = fit.data_tree.copy()
+    strange.attrs.update(format="langevin fit 99", settings=json.dumps({}))
+    strange.to_zarr(tmp_path / "newer.zarr", zarr_format=2, consolidated=True)
+    with pytest.raises(lv.DataError, match="99"):
+        lv.load(tmp_path / "newer.zarr")
+
+
+def test_same_seed_same_bits():
+    density = lv.Density(lambda m: -0.5 * m**2, lambda m, rows: -0.5 * (rows["x"] - m) ** 2, init=0.0)
+    data = {"x": np.linspace(-1, 1, 30)}
+    settings = {"batch_size": 10, "num_draws": 50, "num_warmup": 100, "progress": False}
+    with pytest.warns(lv.LangevinWarning):
+        a, b, c = (lv.fit(density, data, lv.SGLD(step_size=0.01), seed=seed, **settings) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(a.posterior["position"], b.posterior["position"])
+    assert (a.posterior["position"].values != c.posterior["position"].values).any()
+
+
+def test_noise_unlike_that_of_warm_up_is_found():
+    from langevin.diagnostics.verdict import judge
+
+    draws = np.random.default_rng(0).normal(size=(4, 500))
+    posterior = xr.Dataset({"x": (("chain", "draw"), draws)})
+    weights = xr.ones_like(posterior["x"])
+    stopped = np.full(4, -1)
+    assert judge(posterior, weights, stopped, 1.2) == ()
+    assert [finding.code for finding in judge(posterior, weights, stopped, 9.0)] == ["noise"]
+    still = posterior.copy(deep=True)
+    still["x"][2] = 1.0
+    assert "stuck" in [finding.code for finding in judge(still, weights, stopped)]
