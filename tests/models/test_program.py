@@ -419,6 +419,19 @@ def test_a_plate_that_happens_to_have_the_size_of_the_data_is_not_the_rows():
     assert posterior.init(jax.random.key(0))["a"].shape == (NUM_ROWS,)
 
 
+def test_rounding_is_not_taken_for_a_dependence_on_the_rows():
+    """XLA rounds the log-probability of this simplex otherwise when it is compiled next to more rows."""
+
+    def model(y):
+        p = numpyro.sample("p", dist.Dirichlet(np.ones(4)))
+        m = numpyro.sample("m", dist.Normal(0.0, 10.0).expand([4]).to_event(1))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(probs=p), dist.Normal(m, 0.01)), obs=y)
+
+    y = 1e3 * np.random.default_rng(0).normal(size=5000)
+    assert make(model, {"y": y}, minibatch=True).num_data == 5000
+
+
 def pairs(x, y, group):
     m = numpyro.sample("m", dist.Normal(0.0, 1.0))
     with numpyro.plate("left", x.shape[0], dim=-2), numpyro.plate("right", x.shape[0], dim=-1):

@@ -28,6 +28,7 @@ import numpy as np
 
 from langevin import checks
 from langevin.errors import SettingError
+from langevin.keys import at_step
 from langevin.posterior import Batch, Key
 
 LEAST_SLICES = 200
@@ -94,7 +95,7 @@ class Batches:
         return max(1000, 100 * self.num_slices(num_data))
 
     def lay_out(self, columns: dict[str, np.ndarray], num_data: int, seed: Any) -> dict[str, jax.Array]:
-        """The rows in random order, with the first `size` repeated at the end."""
+        """The first `num_data` rows in random order, with the first `size` of them repeated at the end."""
         order = np.random.default_rng(seed).permutation(num_data)
         order = np.concatenate([order, order[: self.size]])
         return {name: jnp.asarray(column[order]) for name, column in columns.items()}
@@ -102,7 +103,7 @@ class Batches:
     def take(self, data: Batch, num_data: int, key: Key, step: jax.Array) -> Batch:
         """The minibatch of one step: a pure function of the key and the step."""
         if self.order == "rows":
-            index = jax.random.randint(jax.random.fold_in(key, step), (self.size,), 0, num_data)
+            index = jax.random.randint(at_step(key, step), (self.size,), 0, num_data)
             return jax.tree.map(lambda array: array[index], data)
         start = self._start(key, step, num_data)
         return jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, start, self.size), data)
@@ -115,14 +116,6 @@ class Batches:
         words = jax.random.key_data(key)
         offset = _mix(words[0] ^ _mix(words[-1] ^ _mix(epoch))) % num_data
         return ((offset + slice_ * self.size) % num_data).astype(jnp.int32)
-
-
-@jax.jit(static_argnames=("num_data", "size"))
-def reshuffle(data: Batch, key: Key, num_data: int, size: int) -> Batch:
-    """The same rows in another order, laid out as `Batches.lay_out` does."""
-    order = jax.random.permutation(key, num_data)
-    order = jnp.concatenate([order, order[:size]])
-    return jax.tree.map(lambda array: array[order], data)
 
 
 def _mix(word: jax.Array) -> jax.Array:

@@ -123,8 +123,8 @@ def _mixing(posterior: xr.Dataset, weights: np.ndarray) -> list[Finding]:
         return [
             Finding(
                 "not mixed",
-                f"The chains are not mixed: the largest R-hat is {worst_rhat[1]:.2f}{_for(worst_rhat[0])} (it should be "
-                f"below {MOST_RHAT}), and the effective size of {num_draws} draws is only {worst_ess[1]:.0f}, for "
+                f"The chains are not mixed: the largest R-hat is {worst_rhat[1]:.2f}{_for(worst_rhat[0])} (it should "
+                f"be below {MOST_RHAT}), and the effective size of {num_draws} draws is only {worst_ess[1]:.0f}, for "
                 f"{worst_ess[0]}.",
                 "Parts of a chain, or the chains, have seen different places: means and intervals cannot be trusted.",
                 "Run longer, thin more, or use momentum (SGHMC); where modes are far apart, cyclical steps.",

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin.data.batches import Batches, reshuffle
+from langevin.data.batches import Batches
 from langevin.kernels.base import Kernel
-from langevin.keys import derive
+from langevin.keys import at_step, derive
 from langevin.methods import Method
 from langevin.posterior import Batch, Key, Position, Posterior
 from langevin.tuning import Tuning
@@ -154,9 +154,9 @@ class Chains:
         due = int(self.carry.step) // self.batches.reshuffle_period(self.posterior.num_data)
         while self._shuffles < due:
             self._shuffles += 1
-            key = jax.random.fold_in(self._order_key, self._shuffles)
-            num_data = self.posterior.num_data
-            shuffled = reshuffle(self.posterior.data, key, num_data=num_data, size=self.batches.size)
+            seed = [*np.asarray(jax.random.key_data(self._order_key)).tolist(), self._shuffles]
+            rows = {name: np.asarray(column) for name, column in self.posterior.data.items()}
+            shuffled = self.batches.lay_out(rows, self.posterior.num_data, seed)
             self.posterior = dataclasses.replace(self.posterior, data=shuffled)
 
 
@@ -229,7 +229,7 @@ def _step(
     state: Any,
     step: jax.Array,
 ) -> tuple[Any, Any]:
-    key = jax.vmap(lambda k: jax.random.fold_in(k, step))(keys)
+    key = jax.vmap(lambda k: at_step(k, step))(keys)
     return _for_each_chain(kernel.step, batches, posterior, key, state, batch_keys, step)
 
 

@@ -234,21 +234,20 @@ def gradient_noise(
     def at(position: Position, key: Key) -> Noise:
         memory = estimator.init(position if centre is None else centre)
 
-        def one(sums: Any, step: jax.Array) -> tuple[Any, None]:
+        def one(moments: Any, step: jax.Array) -> tuple[Any, None]:
+            """Welford's recursion, which does not cancel in single precision as sums of squares would."""
+            mean, deviation, square = moments
             batch = rows.take(posterior.data, posterior.num_data, key, step)
             gradient = estimator.estimate(position, memory, batch)[1]
-            white = jax.tree.map(jnp.subtract, metrics.whiten(metric, gradient), shift)
-            parts = (white, jax.tree.map(jnp.square, white), jax.tree.map(jnp.square, gradient))
-            return jax.tree.map(jnp.add, sums, parts), None
+            white = metrics.whiten(metric, gradient)
+            moved = jax.tree.map(lambda m, w: m + (w - m) / (step + 1), mean, white)
+            deviation = jax.tree.map(lambda d, w, a, b: d + (w - a) * (w - b), deviation, white, mean, moved)
+            return (moved, deviation, jax.tree.map(lambda s, g: s + g**2, square, gradient)), None
 
-        # Sums of squares about the first minibatch's gradient: about zero they would cancel in single precision.
-        first = rows.take(posterior.data, posterior.num_data, key, jnp.asarray(NUM_NOISE_BATCHES))
-        shift = metrics.whiten(metric, estimator.estimate(position, memory, first)[1])
         zeros = jax.tree.map(jnp.zeros_like, (position, position, position))
-        total, square, plain = jax.lax.scan(one, zeros, jnp.arange(NUM_NOISE_BATCHES))[0]
-        count = NUM_NOISE_BATCHES
-        variance = jax.tree.map(lambda s, q: shrink * (q - s**2 / count) / (count - 1), total, square)
-        return Noise(variance, jax.tree.map(lambda p: p / count, plain))
+        _, deviation, square = jax.lax.scan(one, zeros, jnp.arange(NUM_NOISE_BATCHES))[0]
+        variance = jax.tree.map(lambda d: shrink * d / (NUM_NOISE_BATCHES - 1), deviation)
+        return Noise(variance, jax.tree.map(lambda s: s / NUM_NOISE_BATCHES, square))
 
     num_points = len(jax.tree.leaves(positions)[0])
     return jax.vmap(at)(positions, jax.random.split(key, num_points))

@@ -26,7 +26,9 @@ Call = Callable[[Batch], Any]
 
 TAKEN = ("chain", "draw")
 MOST_COMPARED = 256
-# The same row in another minibatch: matrix products of other shapes round otherwise, on some devices by 1e-3.
+# XLA may fuse, and so round, two runs of the same formula differently; and a row in another minibatch meets matrix
+# products of another shape, which some devices round by 1e-3.
+SAME = 1e-4
 SAME_ROW = 1e-2
 LOOKS_AT_DATA = (
     jax.errors.ConcretizationTypeError,
@@ -290,7 +292,7 @@ def _check_global(
         if dim is not None:
             _check_independent(name, np.take(value, 0, value.ndim + dim), np.take(other, 1, other.ndim + dim))
             continue
-        if np.array_equal(value, other, equal_nan=True):
+        if _same(value, other, SAME, least=1.0):
             continue
         if is_observed(site):
             raise ModelError(
@@ -302,11 +304,19 @@ def _check_global(
             f"The prior of site {name!r} depends on the rows, so it would change with every minibatch. Compute what "
             "it needs beforehand and pass it in `constants`."
         )
-    return [name for name in derived if np.array_equal(one[name][1], many[name][1], equal_nan=True)]
+    return [name for name in derived if _same(one[name][1], many[name][1], SAME)]
+
+
+def _same(value: np.ndarray, other: np.ndarray, tolerance: float, least: float = 0.0) -> bool:
+    """Whether two arrays agree, to a tolerance relative to their largest number (or to `least`, if that is larger)."""
+    if value.shape != other.shape:
+        return False
+    size = max(least, float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)))
+    return np.allclose(value, other, rtol=0.0, atol=tolerance * size, equal_nan=True)
 
 
 def _check_independent(name: str, alone: np.ndarray, in_company: np.ndarray) -> None:
-    if not np.allclose(alone, in_company, rtol=SAME_ROW, atol=SAME_ROW, equal_nan=True):
+    if not _same(alone, in_company, SAME_ROW, least=1.0):
         raise ModelError(
             f"Observed site {name!r}: the log-likelihood of a row depends on the other rows that the program is called "
             "with (for instance through x.mean() or x.shape[0]), so it would change with every minibatch. Compute such "
