@@ -23,10 +23,11 @@ def positive(name: str, setting: str, value: Any, remedy: str = "1.0") -> None:
         raise SettingError(f"`{name}`: `{setting}` must be > 0; got {value!r}. Try {remedy}.")
 
 
-def count(name: str, setting: str, value: Any, least: int = 1) -> None:
-    """The value is a whole number, and not too small."""
+def count(name: str, setting: str, value: Any, least: int = 1) -> int:
+    """The value is a whole number, and not too small. Returns it as an int."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise SettingError(f"`{name}`: `{setting}` must be a whole number, at least {least}; got {value!r}.")
+    return int(value)
 
 
 def is_number(value: Any) -> bool:

@@ -86,14 +86,12 @@ def fit(
     # Judging the draws needs arviz-stats, which takes a second to import: it does so while XLA compiles.
     threading.Thread(target=importlib.import_module, args=("arviz_stats",), daemon=True).start()
     method = as_method(method)
-    for name, value, least in (
-        ("num_chains", num_chains, 1),
-        ("num_draws", num_draws, 1),
-        ("num_warmup", num_warmup, 0),
-    ):
-        checks.count("fit", name, value, least)
-    if thin is not None:
-        checks.count("fit", "thin", thin)
+    num_chains = checks.count("fit", "num_chains", num_chains)
+    num_draws = checks.count("fit", "num_draws", num_draws)
+    num_warmup = checks.count("fit", "num_warmup", num_warmup, least=0)
+    thin = None if thin is None else checks.count("fit", "thin", thin)
+    if not isinstance(constants, Mapping | None):
+        raise SettingError(f"`constants` must be a dict of arguments by name; got {constants!r}.")
     batches = batch_size if isinstance(batch_size, Batches | None) else Batches(batch_size)
     key = _as_key(seed)
     table = as_table(data)
@@ -142,7 +140,7 @@ def _posterior(
             raise SettingError(
                 "`constants` and `rows` are for NumPyro programs; a `Density` closes over what it needs."
             )
-        return model.posterior(table)
+        return model.posterior(table, minibatch=batches is not None)
     if not callable(model):
         raise ModelError(f"`model` must be a NumPyro program or an lv.Density; got {model!r}.")
     return Program(model, constants, rows).posterior(table, minibatch=batches is not None)
@@ -257,10 +255,10 @@ def _numbered(name: str, values: np.ndarray) -> tuple[str, ...]:
 
 
 def _as_key(seed: Any) -> Key:
-    if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+    if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key) and seed.ndim == 0:
         return seed
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise SettingError(f"`seed` must be a whole number or a key from jax.random.key; got {seed!r}.")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not -(2**63) <= seed < 2**63:
+        raise SettingError(f"`seed` must be a whole number of 64 bits, or one key from jax.random.key; got {seed!r}.")
     return jax.random.key(int(seed))
 
 
@@ -268,7 +266,9 @@ def _describe(method: Any) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
             return _describe(value)
-        return value if isinstance(value, str | int | float | bool | None) else repr(value)
+        if checks.is_number(value):
+            return float(value)
+        return value if isinstance(value, str | int | bool | None) else repr(value)
 
     fields = {field.name: plain(getattr(method, field.name)) for field in dataclasses.fields(method)}
     return {"name": type(method).__name__, **fields}

@@ -9,7 +9,7 @@ from langevin.posterior import Key
 
 
 def derive(key: Key, count: int) -> list[Key]:
-    """So many independent keys.
+    """So many independent keys, outside compiled code.
 
     By `fold_in`, which compiles once for all uses, where splitting and unpacking compile anew for every count.
     """
@@ -17,11 +17,12 @@ def derive(key: Key, count: int) -> list[Key]:
 
 
 def at_step(key: Key, step: jax.Array) -> Key:
-    """The key of one step, for the inside of a loop.
+    """The key of one step, inside a loop.
 
-    Threefry makes independent streams of any two different keys (Salmon et al. 2011, 'Parallel random numbers: as
-    easy as 1, 2, 3'), so that the step is added to the key's last word: `fold_in` would hash once more, at a fifth of
-    the price of a gradient of 1,000 x 50 rows.
+    Threefry makes independent streams of any two different keys (Salmon et al. 2011, 'Parallel random numbers: as easy
+    as 1, 2, 3'), so that the step is added to the key's last word: `fold_in` would hash once more, at a fifth of the
+    price of a gradient of 1,000 x 50 rows. The keys of a run must themselves come from `derive`, `split` or `fold_in`:
+    the streams of `jax.random.key(0)` and `jax.random.key(1)` would be the same but for one step.
     """
     words = jax.random.key_data(key)
     shifted = words.at[-1].add(jnp.asarray(step, words.dtype))

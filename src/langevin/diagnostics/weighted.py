@@ -11,7 +11,7 @@ import numpy as np
 
 def mean(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The weighted mean over chains and draws."""
-    return np.tensordot(_normalised(weights), draws.astype(np.float64), axes=2)
+    return np.tensordot(_normalised(weights), np.asarray(draws, np.float64), axes=2)
 
 
 def sd(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -25,12 +25,14 @@ def sd(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def quantile(draws: np.ndarray, weights: np.ndarray, probability: float) -> np.ndarray:
     """The weighted quantile over chains and draws: where the cumulative weight passes `probability`."""
-    flat = draws.reshape(-1, *draws.shape[2:])
+    flat = draws.reshape(draws.shape[0] * draws.shape[1], *draws.shape[2:])
+    if flat.size == 0:
+        return np.zeros(flat.shape[1:])
     order = np.argsort(flat, axis=0)
     values = np.take_along_axis(flat, order, axis=0)
     shares = _normalised(weights).reshape(-1)[order]
     middle = np.cumsum(shares, axis=0) - shares / 2
-    columns = flat.reshape(len(flat), -1).shape[1]
+    columns = int(np.prod(flat.shape[1:]))
     found = [
         np.interp(probability, m, v)
         for m, v in zip(middle.reshape(-1, columns).T, values.reshape(-1, columns).T, strict=True)
@@ -42,7 +44,7 @@ def mcse(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The Monte Carlo standard error of the weighted mean, with autocorrelation."""
     from arviz_stats.base import array_stats
 
-    if draws.shape[1] < 4:
+    if draws.shape[1] < 4 or draws.size == 0:
         return np.full(draws.shape[2:], np.nan)
     shape = weights.shape + (1,) * (draws.ndim - 2)
     influence = (weights / weights.mean()).reshape(shape) * (draws - mean(draws, weights))
@@ -63,12 +65,13 @@ def rhat(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
     from arviz_stats.base import array_stats
 
     running = weights.sum(axis=1) > 0
-    if draws.shape[1] < 4 or not running.any():
+    if draws.shape[1] < 4 or draws.size == 0 or not running.any():
         return np.full(draws.shape[2:], np.nan)
-    uniform = np.stack([_resample(x, w) for x, w in zip(draws[running], weights[running], strict=True)])
+    chains = zip(np.asarray(draws, np.float64)[running], weights[running], strict=True)
+    uniform = np.stack([_resample(x, w) for x, w in chains])
     moved = np.ptp(uniform, axis=(0, 1)) > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.asarray(array_stats.rhat(uniform.astype(np.float64), chain_axis=0, draw_axis=1))
+        found = np.asarray(array_stats.rhat(uniform, chain_axis=0, draw_axis=1))
     return np.where(moved, found, np.nan)
 
 

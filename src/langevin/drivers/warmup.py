@@ -319,6 +319,8 @@ def _width(
         return jax.lax.map(one, (flat, jnp.arange(len(jax.tree.leaves(flat)[0]))))
 
     num_chains = len(jax.tree.leaves(positions)[0])
-    values = np.asarray(evaluate(posterior, positions, key)).reshape(num_chains, -1)
+    values = np.asarray(evaluate(posterior, positions, key), np.float64).reshape(num_chains, -1)
+    if not np.isfinite(values).all():
+        return math.inf, 0.0
     blocks = values.reshape(num_chains, 4, -1).mean(axis=2)
     return float(blocks.mean()), float(blocks.std() / math.sqrt(blocks.size))
