@@ -29,16 +29,14 @@ class Bars:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._progress = Progress(
-            TextColumn("{task.description:<12}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.description:<8}"),
+            BarColumn(bar_width=12),
+            TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             TextColumn("{task.fields[state]}"),
             console=Console(stderr=True),
         )
@@ -61,7 +59,7 @@ class Bars:
             now = time.perf_counter()
             if began:
                 taken[0] += steps
-                rate = f"{taken[0] / max(now - began[0], 1e-9):,.0f} steps/s"
+                rate = f"{taken[0] / max(now - began[0], 1e-9):,.0f}/s"
             else:
                 began.append(now)
                 rate = ""

@@ -114,3 +114,16 @@ def test_cycles_keep_only_the_sampling_phase():
     np.testing.assert_allclose(steps[0], expected, rtol=1e-3)
     with pytest.raises(lv.SettingError, match="multiple of the 4 cycles"):
         lv.fit(density, {"x": np.ones(30)}, method, num_warmup=10, num_draws=41, progress=False)
+
+
+def test_the_acceptance_is_the_mean_over_the_steps_behind_a_draw(laid_out):
+    method = SGLD(step_size=0.2, accept="full")
+    make = lambda: Chains(method, laid_out, None, Tuning(), jax.random.key(0), jnp.zeros(3))  # noqa: E731
+    every = make().run(np.full(30, 1))
+    some = make()
+    third = some.run(np.full(10, 3))
+    means = every.info["acceptance_rate"].reshape(3, 10, 3).mean(axis=2)
+    np.testing.assert_allclose(third.info["acceptance_rate"], means, rtol=1e-5)
+    # Padding a short chunk takes no steps, and leaves what the last one told.
+    np.testing.assert_allclose(some.carry.info.acceptance_rate, means[:, -1], rtol=1e-5)
+    assert 0 < means.min() < 1

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -67,7 +68,7 @@ def exact(x: np.ndarray, points: int = 1201) -> tuple[Answer, np.ndarray, np.nda
     p1, p2 = cells.sum(axis=1), cells.sum(axis=0)
     means = float(p1 @ t1), float(p2 @ t2)
     sds = math.sqrt(p1 @ (t1 - means[0]) ** 2), math.sqrt(p2 @ (t2 - means[1]) ** 2)
-    answer = Answer("exact, on a grid", means, sds, float(p2[t2 < 0].sum() + p2[t2 == 0].sum() / 2), "")
+    answer = Answer("exact (grid)", means, sds, float(p2[t2 < 0].sum() + p2[t2 == 0].sum() / 2), "")
     return answer, t1, t2, cells
 
 
@@ -113,7 +114,7 @@ def run(folder: Path, seed: int = 0, progress: bool = True) -> list[Answer]:
         answers = [answer_of("MAP", lv.fit(model, {"x": x}, "map", seed=seed, progress=progress))]
         for batch_size in (1, 10, 100):
             fit = text_sgld(x, batch_size, seed + batch_size, progress)
-            answers.append(answer_of(f"SGLD as in the text, batch {batch_size}", fit))
+            answers.append(answer_of(f"text's SGLD, batch {batch_size}", fit))
         answers.append(answer_of("SGHMC, batch 50", best(x, seed, progress)))
     _print_table([truth, *answers])
     for path in _draw(folder, x, t1, t2, cells, answers):
@@ -122,7 +123,7 @@ def run(folder: Path, seed: int = 0, progress: bool = True) -> list[Answer]:
 
 
 def _print_table(answers: list[Answer]) -> None:
-    table = Table(title="Tied-means mixture, 100 rows: posterior mean (sd)")
+    table = Table(title="Tied-means mixture, 100 rows: posterior mean (sd)", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("method", "t1", "t2", "P(t2 < 0)", "verdict"):
         table.add_column(column, justify="left" if column in ("method", "verdict") else "right")
     for answer in answers:

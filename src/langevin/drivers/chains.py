@@ -203,7 +203,8 @@ def _advance(
         inner = (carry.state, carry.info, carry.step, jnp.full_like(carry.stopped, -1), jnp.zeros(len(keys)))
         state, info, step, first_bad, accepted = jax.lax.fori_loop(0, stride, one_step, inner)
         if hasattr(info, "acceptance_rate"):
-            info = info._replace(acceptance_rate=accepted / jnp.maximum(stride, 1))
+            mean = jnp.where(stride > 0, accepted / jnp.maximum(stride, 1), info.acceptance_rate)
+            info = info._replace(acceptance_rate=mean)
         good = jax.vmap(_all_finite)(state.position)
         running = carry.stopped < 0
         stopped = jnp.where(running & ~good, jnp.where(first_bad < 0, step, first_bad), carry.stopped)
