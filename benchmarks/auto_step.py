@@ -39,14 +39,14 @@ def our_draws(method: str, data: dict[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([posterior["a"].values[..., None], posterior["w"].values], axis=-1)
 
 
-def nuts_draws(data: dict[str, np.ndarray]) -> np.ndarray:
-    """Draws of NumPyro's NUTS on all rows: 4 chains, 500 + 500."""
+def nuts_draws(data: dict[str, np.ndarray], prior: np.ndarray) -> np.ndarray:
+    """Draws of NumPyro's NUTS on all rows: 4 chains, 500 + 500. The prior's sds are in the units of the columns."""
     import jax
     from numpyro.infer import MCMC, NUTS
 
     settings = {"num_warmup": 500, "num_samples": 500, "num_chains": 4, "chain_method": "vectorized"}
     mcmc = MCMC(NUTS(wide_logistic_model), **settings, progress_bar=False)
-    mcmc.run(jax.random.key(0), **data)
+    mcmc.run(jax.random.key(0), **data, prior=prior)
     draws = mcmc.get_samples(group_by_chain=True)
     return np.concatenate([np.asarray(draws["a"])[..., None], np.asarray(draws["w"])], axis=-1)
 
@@ -60,7 +60,7 @@ def worker(method: str, num_rows: str) -> dict:
     scale = np.concatenate([[1.0], x.std(0)]) if "standardised" in method else np.ones(len(mode))
     data = {"x": x / scale[1:].astype(np.float32), "y": y}
     began = time.perf_counter()
-    draws = nuts_draws(data) if method.startswith("nuts") else our_draws(method, data)
+    draws = nuts_draws(data, 10 * scale[1:]) if method.startswith("nuts") else our_draws(method, data)
     seconds = time.perf_counter() - began
     draws = draws / scale
     worst = float(np.min(weighted.effective_size(draws, np.ones(draws.shape[:2]))))

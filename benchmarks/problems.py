@@ -52,13 +52,13 @@ def logistic_model(x, y=None):
         numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
 
 
-def wide_logistic_model(x, y=None):
-    """Logistic regression with an intercept and a prior of sd 10: a NumPyro program."""
+def wide_logistic_model(x, y=None, prior=10.0):
+    """Logistic regression with an intercept and a prior of sd 10, or as given: a NumPyro program."""
     import numpyro
     from numpyro import distributions as dist
 
     a = numpyro.sample("a", dist.Normal(0, 10))
-    w = numpyro.sample("w", dist.Normal(0, 10).expand([x.shape[-1]]).to_event(1))
+    w = numpyro.sample("w", dist.Normal(0, prior).expand([x.shape[-1]]).to_event(1))
     with numpyro.plate("rows", x.shape[0]):
         numpyro.sample("y", dist.Bernoulli(logits=a + x @ w), obs=y)
 

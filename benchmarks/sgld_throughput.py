@@ -23,7 +23,7 @@ import numpy as np
 from problems import logistic_data, logistic_model
 
 import langevin as lv
-from langevin.data.batches import Batches, reshuffle
+from langevin.data.batches import Batches
 from langevin.data.table import as_table
 from langevin.drivers.chains import Chains
 from langevin.models.program import Program
@@ -217,7 +217,7 @@ def compare(num_rows: int, repeats: int, shrink: int) -> dict:
             "langevin": (ours, 20_000 // shrink),
             "hand-written scan": (scan(x, y, step_size), 20_000 // shrink),
             "blackjax, loop, rows by NumPy": (blackjax_loop(x, y, step_size, "indices"), 2000 // shrink),
-            "blackjax, loop, rows by jax.random.choice": (blackjax_loop(x, y, step_size, "choice"), 500 // shrink),
+            "blackjax, documented loop": (blackjax_loop(x, y, step_size, "choice"), 500 // shrink),
             "posteriors, rows by indices": (peer.runner("indices"), 500 // shrink),
             "posteriors, rows by indices, one thread": (peer.runner("indices", 1), 1000 // shrink),
             "posteriors, DataLoader, one thread": (peer.runner("loader", 1), 200 // shrink),
@@ -246,30 +246,29 @@ def compare(num_rows: int, repeats: int, shrink: int) -> dict:
 
 
 def reshuffle_cost(chains: Chains) -> float:
-    """What drawing the order of the rows anew costs a step: on many rows it is too rare to show in a round.
-
-    It also compiles that, so that no round does.
-    """
-    posterior, num_data = chains.posterior, chains.posterior.num_data
+    """What drawing the order of the rows anew costs a step: on many rows it is too rare to show in a round."""
+    rows = {name: np.asarray(column) for name, column in chains.posterior.data.items()}
+    num_data = chains.posterior.num_data
 
     def shuffle(seed: int) -> float:
         began = time.perf_counter()
-        jax.block_until_ready(reshuffle(posterior.data, jax.random.key(seed), num_data=num_data, size=BATCH))
+        jax.block_until_ready(chains.batches.lay_out(rows, num_data, seed))
         return time.perf_counter() - began
 
-    shuffle(0)
-    return 1e6 * min(shuffle(1), shuffle(2)) / chains.batches.reshuffle_period(num_data)
+    return 1e6 * min(shuffle(0), shuffle(1)) / chains.batches.reshuffle_period(num_data)
 
 
 def targets(measured: dict[str, dict]) -> list[dict]:
-    """What we set out to reach, against each peer at its fastest."""
+    """What we set out to reach; BlackJAX both as documented and as fast as its loop goes, posteriors at its fastest."""
 
     def fastest(prefix: str) -> float:
         return min(value["ratio_to_langevin"] for name, value in measured.items() if name.startswith(prefix))
 
-    loop, torch, floor = fastest("blackjax"), fastest("posteriors"), 1 / fastest("hand-written")
+    documented, loop = fastest("blackjax, documented"), fastest("blackjax")
+    torch, floor = fastest("posteriors"), 1 / fastest("hand-written")
     return [
-        {"target": "at least 8 times the BlackJAX loop", "measured": loop, "reached": loop >= 8},
+        {"target": "at least 8 times BlackJAX's documented loop", "measured": documented, "reached": documented >= 8},
+        {"target": "at least 8 times that loop with rows by NumPy", "measured": loop, "reached": loop >= 8},
         {"target": "at least 25 times posteriors", "measured": torch, "reached": torch >= 25},
         {"target": "at most 1.3 times the time of the hand-written scan", "measured": floor, "reached": floor <= 1.3},
     ]

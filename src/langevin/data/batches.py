@@ -9,7 +9,7 @@ Every slice has exactly `size` rows (a batch size that does not divide the numbe
 last slice of the epoch meets the first again, at a place that moves with the offset), and over the offsets every row is
 equally likely in every step, so the gradient is unbiased whatever the order is. A step costs a slice: nothing in it
 grows with the number of rows. The order itself is drawn anew every `reshuffle_period` steps, which matters for small
-data (where one order has few distinct slices) and costs little for large.
+data (where one order has few distinct slices) and costs little: it is rarer where there are many.
 
 Within such a sweep the errors of the gradient cancel: what one minibatch has too much of, the others lack. SGLD gains
 by that. A method that measures the noise and takes it into account (SGHMC, SGNHT), or an exact accept step, needs
@@ -92,7 +92,8 @@ class Batches:
 
     def reshuffle_period(self, num_data: int) -> int:
         """After how many steps the order of the rows is drawn anew."""
-        return max(1000, 100 * self.num_slices(num_data))
+        slices = self.num_slices(num_data)
+        return max(1000, (100 if slices < LEAST_SLICES else 1000) * slices)
 
     def lay_out(self, columns: dict[str, np.ndarray], num_data: int, seed: Any) -> dict[str, jax.Array]:
         """The first `num_data` rows in random order, with the first `size` of them repeated at the end."""

@@ -131,9 +131,8 @@ class Program:
             if site["type"] != "sample":
                 continue
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore"
-                )  # NumPyro's, about values outside the support: the sentence below says it
+                # NumPyro warns of values outside the support; the sentence below says it.
+                warnings.simplefilter("ignore")
                 log_prob = np.asarray(structure.log_prob(site))
             if np.isfinite(log_prob).all():
                 continue
