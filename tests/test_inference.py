@@ -71,6 +71,8 @@ def test_progress_is_shown_on_the_terminal(capsys):
         (lambda: lv.SGLD(step_size="large"), "`step_size` must be one of 'auto'; got 'large'"),
         (lambda: lv.SGLD(metric="sparse"), "`metric`"),
         (lambda: lv.SGLD(estimator="saga"), "`estimator`"),
+        (lambda: lv.SGLD(step_size=0.1, metric="dense"), "needs step_size='auto'"),
+        (lambda: lv.SGLD(metric="dense", preconditioner="rmsprop"), "takes the place of"),
         (lambda: lv.SGLD(preconditioner="adam"), "`preconditioner`"),
         (lambda: lv.SGLD(accept="full", estimator="svrg"), "svrg"),
         (lambda: lv.SGLD(accept="full", preconditioner=lv.RMSprop(adapt="throughout")), "fixed metric"),
@@ -90,3 +92,61 @@ def test_progress_is_shown_on_the_terminal(capsys):
 def test_bad_settings_fail_at_construction(make, culprit):
     with pytest.raises(lv.SettingError, match=culprit.replace("(", r"\(")):
         make()
+
+
+@pytest.mark.parametrize(
+    ("method", "keywords", "culprit"),
+    [
+        (lv.SGLD(), {"num_warmup": 0}, "num_warmup=0.*step"),
+        (lv.SGLD(step_size=0.1, estimator="control_variate"), {"num_warmup": 0}, "num_warmup=0.*centre"),
+        (lv.SGLD(step_size=0.1, preconditioner="rmsprop"), {"num_warmup": 0}, "num_warmup=0"),
+        (lv.CyclicalSGLD(num_cycles=7), {}, "multiple of the 7 cycles"),
+        (lv.SGHMC(gradient_noise=3.0), {}, "no noise to take off"),
+    ],
+)
+def test_settings_that_do_not_go_together(method, keywords, culprit):
+    target = linear_regression()
+    with pytest.raises(lv.SettingError, match=culprit):
+        lv.fit(target.model, target.data, method, progress=False, **keywords)
+
+
+def test_jax_numbers_are_numbers():
+    assert lv.SGLD(step_size=jax.numpy.float32(0.5)) == lv.SGLD(step_size=0.5)
+
+
+def test_seeds_beyond_32_bits_differ():
+    from langevin.inference import _as_key
+
+    words = {tuple(jax.random.key_data(_as_key(seed)).tolist()) for seed in (0, 1, 2**32, 2**33, -1, 2**63 - 1)}
+    assert len(words) == 6
+
+
+def test_a_climb_that_diverges_is_an_error():
+    target = linear_regression()
+    with pytest.raises(lv.SamplingError, match="learning_rate"):
+        lv.fit(target.model, target.data, lv.MAP("sgd", learning_rate=1e3), progress=False)
+
+
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_rmsprop_is_not_ignored(batch_size):
+    target = linear_regression()
+    plain, adapted = (
+        lv.fit(target.model, target.data, m, batch_size=batch_size, progress=False) for m in ("sgld", "psgld")
+    )
+    assert abs(adapted.settings["step_size"] / plain.settings["step_size"] - 1) > 0.5
+    ratio = adapted.summary()["sd"].to_numpy() / target.sds["w"]
+    assert (np.abs(ratio - 1) < 0.15).all()
+
+
+def test_boolean_sites_are_reported():
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(y):
+        m = numpyro.sample("m", dist.Normal(0, 1))
+        numpyro.deterministic("positive", m > 0)
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Normal(m, 1), obs=y)
+
+    fit = lv.fit(model, {"y": np.linspace(-1, 1.5, 40)}, "sghmc", batch_size=10, progress=False)
+    assert 0 < fit.summary()["mean"]["positive"] < 1

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from langevin import checks
 from langevin.diagnostics.stein import kernel_stein_discrepancy
 from langevin.errors import SettingError
 from langevin.posterior import Posterior
@@ -19,8 +20,11 @@ def discrepancy_of_fit(fit: Fit, batch_size: int | None, most_draws: int, seed: 
     """See `Fit.kernel_stein_discrepancy`."""
     if fit.target is None:
         raise SettingError("`kernel_stein_discrepancy` needs the model, and this fit was loaded. Fit it again.")
+    checks.count("kernel_stein_discrepancy", "most_draws", most_draws, least=2)
     posterior = fit.target
-    if batch_size is not None and not (posterior.by_rows and 0 < batch_size <= posterior.num_data):
+    if batch_size is not None and not (
+        isinstance(batch_size, int) and posterior.by_rows and 0 < batch_size <= posterior.num_data
+    ):
         raise SettingError(
             f"`batch_size` must be from 1 to {posterior.num_data} rows of a model by rows; got {batch_size}."
         )

@@ -21,11 +21,23 @@ import xarray as xr
 from langevin import checks
 from langevin.data.batches import Batches
 from langevin.data.table import Table, as_table
+from langevin.drivers import landscape
 from langevin.drivers.chains import Chains, Draws
-from langevin.drivers.warmup import noise_at_draws, start_positions, warm_up
+from langevin.drivers.scrutiny import Scrutiny, scrutinise
+from langevin.drivers.warmup import start_positions, warm_up
 from langevin.errors import LangevinWarning, ModelError, SamplingError, SettingError
 from langevin.keys import derive
-from langevin.methods import MAP, CyclicalSGHMC, CyclicalSGLD, Method, Sampler, as_method
+from langevin.methods import (
+    MAP,
+    SGHMC,
+    SGNHT,
+    CyclicalSGHMC,
+    CyclicalSGLD,
+    Method,
+    RMSprop,
+    Sampler,
+    as_method,
+)
 from langevin.models.density import Density
 from langevin.models.program import Program
 from langevin.posterior import Key, Posterior
@@ -62,10 +74,11 @@ def fit(
         constants: Arguments of the program that are passed whole.
         rows: The name of the program's plate over the rows, where it cannot be told by its size.
         num_chains: Chains; they run side by side.
-        num_warmup: Steps to find the mode, or, where the step size is given, to burn in.
+        num_warmup: Steps to find the mode, or, where the step size is given, to burn in. A schedule starts anew with
+            the draws.
         num_draws: Draws of each chain.
         thin: Steps to a draw. By default 1, except with an automatic step size: then so many that the draws of a
-            chain span 150 times what it takes the chain to forget.
+            chain span 150 times what it takes the chain to forget (with fewer than 150 draws, one time each).
         batch_size: Rows in a minibatch, or an `lv.Batches`. By default every step sees all rows.
         seed: A whole number or a JAX key. The same seed gives the same bits.
         progress: Whether to show bars on the terminal.
@@ -83,8 +96,6 @@ def fit(
         >>> abs(float(fit.summary().loc["position", "mean"]) - 1.5) < 0.1
         True
     """
-    # Judging the draws needs arviz-stats, which takes a second to import: it does so while XLA compiles.
-    threading.Thread(target=importlib.import_module, args=("arviz_stats",), daemon=True).start()
     method = as_method(method)
     num_chains = checks.count("fit", "num_chains", num_chains)
     num_draws = checks.count("fit", "num_draws", num_draws)
@@ -98,6 +109,9 @@ def fit(
     if batches is not None:
         batches.check(table.num_rows)
         batches = batches.resolved(table.num_rows, method.independent_batches)
+    _check_together(method, num_draws, batches)
+    # Judging the draws needs arviz-stats, which takes a second to import: it does so while XLA compiles.
+    threading.Thread(target=importlib.import_module, args=("arviz_stats",), daemon=True).start()
     posterior = _posterior(model, table, constants or {}, rows, batches)
     layout_key, run_key = derive(key, 2)
     if batches is not None:
@@ -106,22 +120,22 @@ def fit(
         posterior = dataclasses.replace(posterior, data=laid_out)
     with Bars() if progress else nullcontext(silent) as watch:
         if isinstance(method, MAP):
-            draws, tuning, steps = _climb(method, posterior, batches, run_key, num_chains, watch)
-            noise_ratio = None
+            draws, tuning, thin = _climb(method, posterior, batches, run_key, num_chains, watch)
+            scrutiny, num_warmup, num_draws = Scrutiny(), 0, 1
         else:
-            settings = (num_chains, num_warmup, num_draws, thin)
-            draws, tuning, steps, noise_ratio = _sample(method, posterior, batches, run_key, settings, watch)
+            counts = (num_chains, num_warmup, num_draws, thin)
+            draws, tuning, thin, scrutiny = _sample(method, posterior, batches, run_key, counts, watch)
     settings = {
         "method": _describe(method),
         "num_chains": num_chains,
         "num_warmup": num_warmup,
         "num_draws": num_draws,
-        "thin": steps,
+        "thin": thin,
         "batches": None if batches is None else dataclasses.asdict(batches),
         "num_data": posterior.num_data,
         "seed": np.asarray(jax.random.key_data(key)).tolist(),
         "step_size": None if tuning.step_size is None else float(tuning.step_size),
-        "noise_ratio": noise_ratio,
+        "scrutiny": scrutiny._asdict(),
         "approximation": _approximation(method, batches),
         "version": importlib.metadata.version("langevin"),
     }
@@ -151,11 +165,11 @@ def _sample(
     posterior: Posterior,
     batches: Batches | None,
     key: Key,
-    settings: tuple[int, int, int, int | None],
+    counts: tuple[int, int, int, int | None],
     watch: Watch,
-) -> tuple[Draws, Tuning, int, float | None]:
-    num_chains, num_warmup, num_draws, thin = settings
-    warm_key, chain_key, noise_key = derive(key, 3)
+) -> tuple[Draws, Tuning, int, Scrutiny]:
+    num_chains, num_warmup, num_draws, thin = counts
+    warm_key, chain_key, check_key = derive(key, 3)
     ready = warm_up(method, posterior, batches, warm_key, num_chains, num_warmup, watch)
     if thin is None:
         thin = 1
@@ -172,11 +186,21 @@ def _sample(
             f"Every chain blew up before its first draw, at steps {steps}. The step is too long: take a smaller "
             "step_size, or leave it to warm-up with step_size='auto'."
         )
-    noise_ratio = None
-    if batches is not None and tuning.gradient_noise is not None:
-        ratios = noise_at_draws(method, posterior, batches, tuning, draws.position, noise_key)
-        noise_ratio = float(ratios[draws.stopped < 0].mean()) if (draws.stopped < 0).any() else None
-    return draws, tuning, thin, noise_ratio
+    return draws, tuning, thin, scrutinise(method, posterior, batches, tuning, draws, check_key)
+
+
+def _check_together(method: Method, num_draws: int, batches: Batches | None) -> None:
+    """Settings that make sense alone, but not together."""
+    if isinstance(method, CyclicalSGLD | CyclicalSGHMC) and num_draws % method.num_cycles:
+        raise SettingError(
+            f"`num_draws` must be a multiple of the {method.num_cycles} cycles, so that each gives as many; got "
+            f"{num_draws}."
+        )
+    if isinstance(method, SGHMC) and batches is None and method.gradient_noise not in ("auto", 0):
+        raise SettingError(
+            f"`SGHMC(gradient_noise={method.gradient_noise})`: gradients on all rows have no noise to take off. Give a "
+            "`batch_size`, or leave `gradient_noise` out."
+        )
 
 
 def _strides(method: Sampler, num_draws: int, thin: int) -> tuple[np.ndarray, tuple[int, int]]:
@@ -184,11 +208,6 @@ def _strides(method: Sampler, num_draws: int, thin: int) -> tuple[np.ndarray, tu
     strides = np.full(num_draws, thin)
     if not isinstance(method, CyclicalSGLD | CyclicalSGHMC):
         return strides, (1, 0)
-    if num_draws % method.num_cycles:
-        raise SettingError(
-            f"`num_draws` must be a multiple of the {method.num_cycles} cycles, so that each gives as many; got "
-            f"{num_draws}."
-        )
     draws_a_cycle = num_draws // method.num_cycles
     sampling = draws_a_cycle * thin
     exploring = round(sampling * method.explore / (1 - method.explore))
@@ -205,10 +224,14 @@ def _climb(
     climbers = Chains(method, posterior, batches, Tuning(), climb_key, positions)
     strides = np.diff(np.linspace(0, method.num_steps, 11).astype(int))
     draws = climbers.run(strides, watch("climbing", method.num_steps))
-    heights = np.asarray(jax.jit(jax.vmap(posterior.log_density))(climbers.positions))
+    heights = np.asarray(landscape.heights(posterior, climbers.positions))
+    heights = np.where((draws.stopped < 0) & np.isfinite(heights), heights, -np.inf)
     if not np.isfinite(heights).any():
-        raise SamplingError(f"Every climb left the finite numbers. Try a `learning_rate` below {method.learning_rate}.")
-    best = int(np.nanargmax(np.where(np.isfinite(heights), heights, -np.inf)))
+        raise SamplingError(
+            f"Every climb left the finite numbers, the last at step {draws.stopped.max()}. Try a `learning_rate` below "
+            f"{method.learning_rate}."
+        )
+    best = int(np.argmax(heights))
     last = jax.tree.map(lambda leaf: leaf[best : best + 1, -1:], draws._asdict() | {"stopped": draws.stopped[:, None]})
     last["info"]["log_density"] = np.full((1, 1), heights[best])
     return Draws(**last | {"stopped": last["stopped"][:, 0]}), Tuning(), method.num_steps
@@ -259,16 +282,17 @@ def _as_key(seed: Any) -> Key:
         return seed
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not -(2**63) <= seed < 2**63:
         raise SettingError(f"`seed` must be a whole number of 64 bits, or one key from jax.random.key; got {seed!r}.")
-    return jax.random.key(int(seed))
+    high, low = divmod(int(seed) % 2**64, 2**32)
+    return jax.random.fold_in(jax.random.key(low), high) if high else jax.random.key(low)
 
 
 def _describe(method: Any) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
             return _describe(value)
-        if checks.is_number(value):
-            return float(value)
-        return value if isinstance(value, str | int | bool | None) else repr(value)
+        if isinstance(value, str | int | bool | None):
+            return value
+        return float(value) if checks.is_number(value) else repr(value)
 
     fields = {field.name: plain(getattr(method, field.name)) for field in dataclasses.fields(method)}
     return {"name": type(method).__name__, **fields}
@@ -276,16 +300,26 @@ def _describe(method: Any) -> dict[str, Any]:
 
 def _approximation(method: Method, batches: Batches | None) -> str:
     """Which density the draws are from, where it is not exactly the posterior."""
-    if isinstance(method, MAP):
-        return "a mode of the unconstrained log-density, not the posterior."
     accept = getattr(method, "accept", None)
-    if accept == "full":
-        return ""
-    if accept == "minibatch":
-        return "proposals are accepted by the minibatch alone, whose noise widens the posterior."
-    if isinstance(method, CyclicalSGLD | CyclicalSGHMC):
-        return "the balance between modes that the chain does not cross by itself is that of their basins."
-    if method.step_size == "auto":
-        return f"the step was chosen so that sds are at most about {100 * SD_BIAS:.0f} % too wide."
+    preconditioner = getattr(method, "preconditioner", None)
     kind = "gradients from minibatches and a" if batches is not None else "a"
-    return f"{kind} step of finite length, without a Metropolis correction: the bias shrinks with the step."
+    cases = [
+        (isinstance(method, MAP), "a mode of the unconstrained log-density, not the posterior."),
+        (accept == "full", ""),
+        (accept == "minibatch", "proposals are accepted by the minibatch alone, whose noise widens the posterior."),
+        (
+            isinstance(method, CyclicalSGLD | CyclicalSGHMC),
+            "the balance between modes that the chain does not cross by itself is that of their basins.",
+        ),
+        (isinstance(method, SGNHT), "gradient noise that differs between directions is balanced only on average."),
+        (
+            isinstance(preconditioner, RMSprop) and preconditioner.adapt == "throughout",
+            "the metric adapts throughout, and remembers earlier positions.",
+        ),
+        (
+            getattr(method, "step_size", None) == "auto",
+            f"the step was chosen so that sds are at most about {100 * SD_BIAS:.0f} % too wide.",
+        ),
+        (True, f"{kind} step of finite length, without a Metropolis correction: the bias shrinks with the step."),
+    ]
+    return next(sentence for holds, sentence in cases if holds)

@@ -11,7 +11,8 @@ import numpy as np
 import xarray as xr
 
 from langevin.diagnostics import weighted
-from langevin.diagnostics.verdict import Finding, judge
+from langevin.diagnostics.verdict import Finding, judge, label
+from langevin.errors import SettingError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ class Fit:
     @functools.cached_property
     def verdict(self) -> tuple[Finding, ...]:
         """What stands in the way of trusting this result; empty if nothing was found."""
-        return judge(self.posterior, self.weights, self.stopped, self.settings["noise_ratio"])
+        return judge(self.posterior, self.stats, self.stopped, **self.settings["scrutiny"])
 
     def summary(self, names: list[str] | None = None, probability: float = 0.89) -> pd.DataFrame:
         """Weighted mean, sd, equal-tailed interval, effective size, Monte Carlo error and R-hat, one row a coordinate.
@@ -72,6 +73,11 @@ class Fit:
         """
         import pandas as pd
 
+        if not 0 < probability < 1:
+            raise SettingError(f"`summary`: `probability` must be between 0 and 1; got {probability}. Try 0.89.")
+        for name in names or ():
+            if name not in self.posterior:
+                raise SettingError(f"`summary`: there is no {name!r}; there are {', '.join(map(str, self.posterior))}.")
         weights = self.weights.values
         low, high = (1 - probability) / 2, (1 + probability) / 2
         tables = []
@@ -88,7 +94,7 @@ class Fit:
                 "mcse": weighted.mcse(draws, weights),
                 "r_hat": weighted.rhat(draws, weights),
             }
-            index = [_label(name, i) for i in np.ndindex(draws.shape[2:])]
+            index = [label(name, i) for i in np.ndindex(draws.shape[2:])]
             tables.append(pd.DataFrame({key: np.ravel(value) for key, value in columns.items()}, index=index))
         return pd.concat(tables)
 
@@ -123,7 +129,3 @@ class Fit:
         if self.settings["approximation"]:
             lines.append(f"  Approximate: {self.settings['approximation']}")
         return "\n".join(lines)
-
-
-def _label(name: str, index: tuple[int, ...]) -> str:
-    return f"{name}[{', '.join(map(str, index))}]" if index else name

@@ -19,6 +19,7 @@ class Tuning(NamedTuple):
         metric: G; None for the identity.
         centre: The mode.
         gradient_noise: The variance of the whitened gradient, a pytree like the position.
+        stiffest: The largest curvature in units of the metric.
         epoch: Steps in an epoch.
         cycle: Steps in a cycle, and how many of them explore.
     """
@@ -27,6 +28,7 @@ class Tuning(NamedTuple):
     metric: Metric | None = None
     centre: Position = None
     gradient_noise: Position = None
+    stiffest: Any = 1.0
     epoch: Any = 1
     cycle: tuple[Any, Any] = (1, 0)
 

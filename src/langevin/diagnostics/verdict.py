@@ -12,14 +12,17 @@ from langevin.diagnostics import weighted
 MOST_RHAT = 1.05
 LEAST_ESS = 100
 LEAST_SHARE = 0.05
+LEAST_DRAWS = 4
 MOST_NOISE_RATIO = 2.5
+MOST_WIDTH = 1.2
 
 
 class Finding(NamedTuple):
     """One thing to know about a run.
 
     Attributes:
-        code: A short name: "stopped", "noise", "stuck", "not mixed", "few draws", "point".
+        code: A short name: "stopped", "noise", "not finite", "stuck", "not mixed", "few draws", "too wide",
+            "point".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.
@@ -35,31 +38,82 @@ class Finding(NamedTuple):
 
 
 def judge(
-    posterior: xr.Dataset, weights: xr.DataArray, stopped: np.ndarray, noise_ratio: float | None = None
+    posterior: xr.Dataset,
+    stats: xr.Dataset,
+    stopped: np.ndarray,
+    noise_ratio: float | None = None,
+    width: float | None = None,
+    width_error: float | None = None,
 ) -> tuple[Finding, ...]:
     """What stands in the way of trusting these draws; nothing if they look right.
 
     Args:
         posterior: The draws.
-        weights: Their weights; zero after a chain stopped.
+        stats: `weight`, zero after a chain stopped, and `lp`.
         stopped: For each chain the step at which it blew up, or -1.
         noise_ratio: The gradient noise at the draws, as a multiple of what the step was chosen for; None if unknown.
+        width: How wide the draws are by Stein's identity, squared; None if unknown.
+        width_error: Its standard error.
     """
     if posterior.sizes["draw"] * posterior.sizes["chain"] == 1:
-        return (
-            Finding(
-                "point",
-                "This is a single point.",
-                "It says nothing about uncertainty.",
-                "Use a sampler for that.",
-            ),
+        point = Finding(
+            "point", "This is a single point.", "It says nothing of uncertainty.", "Use a sampler for that."
         )
+        return (*_stopped(stopped), point)
     found = [*_stopped(stopped), *_noise(noise_ratio)]
     running = stopped < 0
     if running.any():
-        alive, w = posterior.isel(chain=running), weights.values[running]
-        found += [*_stuck(alive, np.flatnonzero(running)), *_mixing(alive, w)]
+        alive, weights = posterior.isel(chain=running), stats["weight"].values[running]
+        found += _not_finite(alive, stats["lp"].values[running])
+        if posterior.sizes["draw"] > 1:
+            found += _stuck(alive, np.flatnonzero(running))
+        mixing = _mixing(alive, weights)
+        found += mixing or _too_wide(width, width_error)
     return tuple(found)
+
+
+def label(name: str, index: tuple[int, ...]) -> str:
+    """The name of one coordinate of a site."""
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def _not_finite(posterior: xr.Dataset, log_density: np.ndarray) -> list[Finding]:
+    found = []
+    for name, values in posterior.items():
+        share = 1 - np.isfinite(values.values).mean() if values.size else 0.0
+        if share > 0:
+            found.append(
+                Finding(
+                    "not finite",
+                    f"{100 * share:.3g} % of the values of {str(name)!r} are not finite.",
+                    "Its summaries are meaningless.",
+                    "Look at how the program computes it.",
+                )
+            )
+    outside = 1 - np.isfinite(log_density).mean()
+    if outside > 0:
+        found.append(
+            Finding(
+                "not finite",
+                f"The log-density is not finite at {100 * outside:.3g} % of the draws.",
+                "The chains step over the edge of the support, where there is no gradient to bring them back.",
+                "Give the site a distribution whose support is that region, so that it is mapped to the real line.",
+            )
+        )
+    return found
+
+
+def _too_wide(width: float | None, error: float | None) -> list[Finding]:
+    if width is None or error is None or width < MOST_WIDTH + 3 * error:
+        return []
+    return [
+        Finding(
+            "too wide",
+            f"The draws are about {np.sqrt(width):.2f} times as wide as the posterior, by Stein's identity.",
+            "The step is too long for its gradient noise or curvature: sds and intervals are too large.",
+            "Take a smaller step_size or larger minibatches, or leave the step to warm-up.",
+        )
+    ]
 
 
 def _stopped(stopped: np.ndarray) -> list[Finding]:
@@ -93,7 +147,7 @@ def _noise(ratio: float | None) -> list[Finding]:
 def _stuck(posterior: xr.Dataset, numbers: np.ndarray) -> list[Finding]:
     still = np.ones(posterior.sizes["chain"], bool)
     for values in posterior.values():
-        still &= np.ptp(values.values.reshape(*values.shape[:2], -1), axis=1).max(axis=1, initial=0) == 0
+        still &= (values.values == values.values[:, :1]).reshape(len(still), -1).all(axis=1)
     if not still.any():
         return []
     return [
@@ -114,11 +168,14 @@ def _mixing(posterior: xr.Dataset, weights: np.ndarray) -> list[Finding]:
         rhat = np.asarray(weighted.rhat(values.values, weights))
         ess = np.asarray(weighted.effective_size(values.values, weights))
         if np.isfinite(rhat).any() and np.nanmax(rhat) > worst_rhat[1]:
-            worst_rhat = (_label(str(name), rhat, np.nanargmax(rhat)), float(np.nanmax(rhat)))
+            worst_rhat = (_coordinate(str(name), rhat, np.nanargmax(rhat)), float(np.nanmax(rhat)))
         if np.isfinite(ess).any() and np.nanmin(ess) < worst_ess[1]:
-            worst_ess = (_label(str(name), ess, np.nanargmin(ess)), float(np.nanmin(ess)))
+            worst_ess = (_coordinate(str(name), ess, np.nanargmin(ess)), float(np.nanmin(ess)))
     num_draws = weights.size
-    slow = worst_ess[1] < min(LEAST_ESS, LEAST_SHARE * num_draws)
+    if weights.shape[1] < LEAST_DRAWS:
+        worst_ess = ("every site", 0.0)
+        worst_rhat = ("", 1.0)
+    slow = 0 < worst_ess[1] < min(LEAST_ESS, LEAST_SHARE * num_draws)
     if worst_rhat[1] > MOST_RHAT or slow:
         return [
             Finding(
@@ -146,7 +203,5 @@ def _for(name: str) -> str:
     return f", for {name}" if name else ""
 
 
-def _label(name: str, values: np.ndarray, flat_index: np.integer) -> str:
-    if values.ndim == 0:
-        return name
-    return f"{name}[{', '.join(str(i) for i in np.unravel_index(flat_index, values.shape))}]"
+def _coordinate(name: str, values: np.ndarray, flat_index: np.integer) -> str:
+    return label(name, tuple(int(i) for i in np.unravel_index(flat_index, values.shape)))

@@ -50,7 +50,7 @@ def mcse(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
     influence = (weights / weights.mean()).reshape(shape) * (draws - mean(draws, weights))
     spread = influence.std(axis=(0, 1), ddof=1)
     size = array_stats.ess(np.asarray(influence, np.float64), chain_axis=0, draw_axis=1, method="mean")
-    return np.where(spread > 0, spread / np.sqrt(size), 0.0)
+    return np.where(spread == 0, 0.0, spread / np.sqrt(size))
 
 
 def effective_size(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -201,19 +201,22 @@ def _advance(
             return state, info, step + 1, first_bad, accepted + _acceptance(info)
 
         inner = (carry.state, carry.info, carry.step, jnp.full_like(carry.stopped, -1), jnp.zeros(len(keys)))
-        state, info, step, first_bad, accepted = jax.lax.fori_loop(0, stride, one_step, inner)
+        moved, info, step, first_bad, accepted = jax.lax.fori_loop(0, stride, one_step, inner)
         if hasattr(info, "acceptance_rate"):
             mean = jnp.where(stride > 0, accepted / jnp.maximum(stride, 1), info.acceptance_rate)
             info = info._replace(acceptance_rate=mean)
-        good = jax.vmap(_all_finite)(state.position)
+        good = jax.vmap(_all_finite)(moved.position)
         running = carry.stopped < 0
         stopped = jnp.where(running & ~good, jnp.where(first_bad < 0, step, first_bad), carry.stopped)
         keep = running & good
         state, info = jax.tree.map(
             lambda new, old: jnp.where(keep.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-            (state, info),
+            (moved, info),
             (carry.state, carry.info),
         )
+        if hasattr(state, "estimator"):
+            # Its age is the chains' common one, also in a chain that stopped.
+            state = state._replace(estimator=moved.estimator)
         position = state.position
         reported = jax.vmap(posterior.constrain)(position)
         return Carry(state, info, step, stopped), (position, reported, info, keep)

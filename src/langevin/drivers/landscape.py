@@ -21,11 +21,14 @@ from langevin.kernels import metrics
 from langevin.kernels.base import standard_normal
 from langevin.kernels.gradients import Estimator
 from langevin.kernels.metrics import Dense, Diagonal, Metric
+from langevin.kernels.preconditioners import hessian_diagonal
 from langevin.posterior import Batch, Key, Position, Posterior
 
 MOST_DENSE = 128
 MOST_ROWS = 16_384
 NUM_NOISE_BATCHES = 256
+NUM_FISHER_ROWS = 1024
+NUM_PROBES = 64
 
 
 class Curvature(NamedTuple):
@@ -42,8 +45,11 @@ def row_sample(posterior: Posterior) -> Batch | None:
     """Evenly spread rows, at most `MOST_ROWS`; None for all, where there are no more or the model needs all."""
     if not posterior.by_rows or posterior.num_data <= MOST_ROWS:
         return None
-    stride = posterior.num_data // MOST_ROWS
-    return jax.tree.map(lambda array: array[: MOST_ROWS * stride : stride], posterior.data)
+    return jax.tree.map(lambda array: array[_evenly(posterior.num_data, MOST_ROWS)], posterior.data)
+
+
+def _evenly(num_data: int, count: int) -> np.ndarray:
+    return (np.arange(count) * num_data // count).astype(np.int32)
 
 
 class Modes(NamedTuple):
@@ -76,9 +82,15 @@ def refine(posterior: Posterior, positions: Position) -> Modes:
 
 @jax.jit
 def heights(posterior: Posterior, positions: Position) -> jax.Array:
-    """The log-density of each chain's position, on a sample of the rows."""
-    sample = row_sample(posterior)
-    return jax.vmap(lambda x: posterior.log_density(x, sample))(positions)
+    """The log-density of each chain's position, on all rows."""
+    return jax.lax.map(posterior.log_density, positions)
+
+
+@jax.jit
+def mean_square_gradient(posterior: Posterior, positions: Position) -> Position:
+    """The square of the gradient on all rows, averaged over the chains."""
+    squares = jax.lax.map(lambda x: jax.tree.map(jnp.square, jax.grad(posterior.log_density)(x)), positions)
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), squares)
 
 
 def _climb(posterior: Posterior, sample: Batch | None, position: Position, num_iterations: int = 30) -> Position:
@@ -159,26 +171,24 @@ def spectrum_in(metric: Diagonal, curvature: Curvature) -> tuple[float, float]:
 @jax.jit
 def diagonal_curvature(posterior: Posterior, position: Position, key: Key) -> Position:
     """The empirical Fisher information's diagonal plus the prior's curvature, for many coordinates."""
-    sample = row_sample(posterior)
-    rows = posterior.rows if sample is None else sample
     fisher = jax.tree.map(jnp.zeros_like, position)
     if posterior.by_rows:
-        rows = jax.tree.map(lambda array: array[: min(1024, posterior.num_data)], rows)
+        index = _evenly(posterior.num_data, min(NUM_FISHER_ROWS, posterior.num_data))
 
         def row_gradient(row: Batch) -> Position:
             one = jax.tree.map(lambda array: array[None], row)
             return jax.grad(lambda x: jnp.sum(posterior.log_likelihood(x, one)))(position)
 
+        rows = jax.tree.map(lambda array: array[index], posterior.data)
         squares = jax.lax.map(lambda row: jax.tree.map(jnp.square, row_gradient(row)), rows)
         fisher = jax.tree.map(lambda square: posterior.num_data * jnp.mean(square, axis=0), squares)
     prior = posterior.log_prior if posterior.by_rows else posterior.log_density
-    leaves, structure = jax.tree.flatten(position)
-    keys = jax.random.split(key, len(leaves))
-    probe = jax.tree.unflatten(
-        structure, [jax.random.rademacher(k, jnp.shape(x), x.dtype) for k, x in zip(keys, leaves, strict=True)]
-    )
-    _, product = jax.jvp(jax.grad(prior), (position,), (probe,))
-    return jax.tree.map(lambda f, z, p: jnp.maximum(f - z * p, 1e-6), fisher, probe, product)
+    products = jax.lax.map(lambda k: hessian_diagonal(prior, k, position), jax.random.split(key, NUM_PROBES))
+    total = jax.tree.map(lambda f, p: f - jnp.mean(p, axis=0), fisher, products)
+    # An estimate may be too small, or negative: not below half of what the rows alone say, or a part of what is usual.
+    usual = jnp.median(jnp.abs(ravel_pytree(total)[0]))
+    least = 1e-6 * usual if posterior.by_rows else 0.05 * usual
+    return jax.tree.map(lambda t, f: jnp.maximum(jnp.maximum(t, 0.5 * f), least), total, fisher)
 
 
 @jax.jit
@@ -228,7 +238,8 @@ def gradient_noise(
     """Measures, in units of `metric`, how much the gradient estimate varies over minibatches at each position."""
     # Scattered rows, whatever the run will use: one order of the rows has its own noise, and the run goes through many.
     rows = dataclasses.replace(batches, order="rows")
-    shrink = 1.0 if batches.order == "rows" else 1 - batches.size / posterior.num_data
+    population = posterior.num_data
+    shrink = 1.0 if batches.order == "rows" else (population - batches.size) / max(population - 1, 1)
     estimator: Estimator = make_estimator(posterior, centre)
 
     def at(position: Position, key: Key) -> Noise:
@@ -246,7 +257,7 @@ def gradient_noise(
 
         zeros = jax.tree.map(jnp.zeros_like, (position, position, position))
         _, deviation, square = jax.lax.scan(one, zeros, jnp.arange(NUM_NOISE_BATCHES))[0]
-        variance = jax.tree.map(lambda d: shrink * d / (NUM_NOISE_BATCHES - 1), deviation)
+        variance = jax.tree.map(lambda d: shrink * jnp.maximum(d, 0.0) / (NUM_NOISE_BATCHES - 1), deviation)
         return Noise(variance, jax.tree.map(lambda s: s / NUM_NOISE_BATCHES, square))
 
     num_points = len(jax.tree.leaves(positions)[0])

@@ -22,20 +22,19 @@ from jax.flatten_util import ravel_pytree
 from langevin.data.batches import Batches
 from langevin.drivers import landscape
 from langevin.drivers.chains import Chains
-from langevin.errors import LangevinWarning, SamplingError
-from langevin.kernels import gradients
-from langevin.kernels.gradients import Estimator
+from langevin.drivers.scrutiny import ESTIMATORS, width
+from langevin.errors import LangevinWarning, SamplingError, SettingError
 from langevin.kernels.metrics import Diagonal, Metric
 from langevin.kernels.preconditioners import RMSpropState, rmsprop_metric
 from langevin.keys import derive
-from langevin.methods import MAP, SGLD, RMSprop, Sampler
+from langevin.methods import MAP, SGHMC, SGLD, CyclicalSGHMC, RMSprop, Sampler
 from langevin.posterior import Key, Position, Posterior
 from langevin.progress import OnChunk, Watch
 from langevin.tuning import SD_BIAS, Landscape, Tuning
 
 MOST_TRIES = 100
 MOST_HALVINGS = 4
-NUM_NOISE_DRAWS = 16
+MOST_STEPS_TO_FORGET = 1_000_000
 
 
 class WarmUp(NamedTuple):
@@ -58,8 +57,14 @@ def warm_up(
     """Prepares chains of a stochastic-gradient method.
 
     Raises:
-        SamplingError: If no start with a finite log-density is found, or every chain blows up.
+        SettingError: If the method needs a warm-up and gets none.
+        SamplingError: If no start with a finite log-density is found, or every climb to a mode fails.
     """
+    if num_warmup == 0 and _needs_warmup(method):
+        raise SettingError(
+            f"`num_warmup=0`: {type(method).__name__} with these settings gets its "
+            f"{'step' if method.step_size == 'auto' else 'centre or metric'} from warm-up. Leave `num_warmup` out."
+        )
     start_key, climb_key, measure_key, burn_key = derive(key, 4)
     positions = start_positions(posterior, start_key, num_chains)
     epoch = 1 if batches is None else batches.num_slices(posterior.num_data)
@@ -74,6 +79,12 @@ def warm_up(
     spread_key, burn_key = derive(burn_key, 2)
     positions = landscape.spread(shape, positions, spread_key)
     return _checked_burn_in(method, posterior, batches, burn_key, positions, tuning, scene, watch)
+
+
+def _needs_warmup(method: Sampler) -> bool:
+    preconditioner = method.preconditioner if isinstance(method, SGLD) else None
+    adapts = isinstance(preconditioner, RMSprop) and preconditioner.adapt == "warmup"
+    return method.step_size == "auto" or method.estimator == "control_variate" or adapts
 
 
 def start_positions(posterior: Posterior, key: Key, num_chains: int) -> Position:
@@ -127,8 +138,9 @@ def find_modes(
         modes, heights, best, curvature = landscape.refine(posterior, climbers.positions)
     else:
         modes, curvature = climbers.positions, None
-        heights = landscape.heights(posterior, modes)
-        best = jax.tree.map(lambda leaf: leaf[int(np.nanargmax(heights))], modes)
+        heights = np.asarray(landscape.heights(posterior, modes))
+        highest = int(np.argmax(np.where(np.isfinite(heights), heights, -np.inf)))
+        best = jax.tree.map(lambda leaf: leaf[highest], modes)
     if not np.isfinite(heights).any():
         raise SamplingError(
             "Every climb to a mode left the numbers that a computer can hold. Standardise the columns of the data, or "
@@ -154,6 +166,7 @@ def _measure(
     """The tuning but for the step; the scene that decides the step; and the metric of the posterior's own shape."""
     noise_key, fisher_key, power_key, spread_key = derive(key, 4)
     size = _size(positions)
+    diagonal: Position = None
     if curvature is not None:
         kind = "dense" if method.metric == "auto" else method.metric
         metric, stiffest, softest = landscape.metric_and_spectrum(kind, curvature, tuning.centre)
@@ -172,60 +185,31 @@ def _measure(
         stiffest = float(landscape.stiffest_curvature(posterior, tuning.centre, metric, power_key))
         # The smallest curvature of a large model is not known: with a diagonal metric the average one is 1.
         softest = stiffest / 100 if metric is None else min(1.0, stiffest)
-    noise = None
-    if batches is not None:
-        typical = landscape.spread(shape, positions, spread_key)
-        args = (posterior, batches, _MAKERS[method.estimator], tuning.centre, typical, noise_key)
-        noise = _mean_over_chains(landscape.gradient_noise(metric, *args))
-        if isinstance(method, SGLD) and isinstance(method.preconditioner, RMSprop):
-            count = max(posterior.num_data, 1)
-            square = jax.tree.map(lambda s: s / count**2, noise.mean_square)
-            metric = rmsprop_metric(RMSpropState(square), method.preconditioner.damping)
-            if curvature is not None:
-                stiffest, softest = landscape.spectrum_in(metric, curvature)
-            noise = _mean_over_chains(landscape.gradient_noise(metric, *args))
+    typical = landscape.spread(shape, positions, spread_key)
+    args = (posterior, batches, ESTIMATORS[method.estimator], tuning.centre, typical, noise_key)
+    if isinstance(method, SGLD) and isinstance(method.preconditioner, RMSprop):
+        if batches is None:
+            square = landscape.mean_square_gradient(posterior, typical)
+        else:
+            square = _mean_over_chains(landscape.gradient_noise(metric, *args)).mean_square
+        count = max(posterior.num_data, 1)
+        memory = RMSpropState(jax.tree.map(lambda s: s / count**2, square))
+        metric = rmsprop_metric(memory, method.preconditioner.damping)
+        if curvature is not None:
+            stiffest, softest = landscape.spectrum_in(metric, curvature)
+        else:
+            stiffest = float(landscape.stiffest_curvature(posterior, tuning.centre, metric, power_key))
+            scaled = jax.tree.map(jnp.multiply, metric.variance, diagonal)
+            softest = min(float(ravel_pytree(scaled)[0].mean()), stiffest)
+    noise = None if batches is None else _mean_over_chains(landscape.gradient_noise(metric, *args))
     largest = 0.0 if noise is None else float(max(leaf.max() for leaf in jax.tree.leaves(noise.variance)))
-    tuning = tuning._replace(metric=metric, gradient_noise=None if noise is None else noise.variance)
+    variance = None if noise is None else noise.variance
+    tuning = tuning._replace(metric=metric, gradient_noise=variance, stiffest=stiffest)
     return tuning, Landscape(stiffest, softest, largest, size), shape
-
-
-def noise_at_draws(
-    method: Sampler, posterior: Posterior, batches: Batches, tuning: Tuning, positions: Position, key: Key
-) -> np.ndarray:
-    """The gradient noise at some draws of each chain, as a multiple of what warm-up expected.
-
-    The draws are at the shape (chains, draws, ...). The step, and what SGHMC takes off its noise, rest on that
-    expectation.
-    """
-    num_draws = jax.tree.leaves(positions)[0].shape[1]
-    ratios = []
-    for index, draw_key in zip(
-        np.linspace(0, num_draws - 1, NUM_NOISE_DRAWS).astype(int), derive(key, NUM_NOISE_DRAWS), strict=True
-    ):
-        here = jax.tree.map(lambda leaf, i=index: jnp.asarray(leaf[:, i]), positions)
-        args = (posterior, batches, _MAKERS[method.estimator], tuning.centre, here, draw_key)
-        found = jax.tree.leaves(landscape.gradient_noise(tuning.metric, *args).variance)
-        expected = jax.tree.leaves(tuning.gradient_noise)
-        largest = np.max([np.max(np.reshape(leaf, (len(leaf), -1)), axis=1) for leaf in found], axis=0)
-        ratios.append(largest / max(float(leaf.max()) for leaf in expected))
-    return np.stack(ratios, axis=1)
 
 
 def _mean_over_chains(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), tree)
-
-
-def _plain_estimator(posterior: Posterior, centre: Position) -> Estimator:
-    del centre
-    return gradients.minibatch(posterior)
-
-
-# An anchored estimator is measured with its anchor at the mode and the position at a typical distance from it.
-_MAKERS = {
-    "minibatch": _plain_estimator,
-    "control_variate": gradients.control_variate,
-    "svrg": gradients.control_variate,
-}
 
 
 def _tenths(num_steps: int, phase: str, watch: Watch) -> tuple[np.ndarray, OnChunk]:
@@ -258,6 +242,10 @@ def _plain_burn_in(
     if isinstance(settings, RMSprop) and settings.adapt == "warmup":
         memory = _mean_over_chains(chains.carry.state.preconditioner)
         tuning = tuning._replace(metric=rmsprop_metric(memory, settings.damping))
+    if isinstance(method, SGHMC | CyclicalSGHMC) and batches is not None and method.estimator == "minibatch":
+        noise_key = derive(key, 4)[3]
+        args = (posterior, batches, ESTIMATORS["minibatch"], None, chains.positions, noise_key)
+        tuning = tuning._replace(gradient_noise=_mean_over_chains(landscape.gradient_noise(None, *args)).variance)
     return WarmUp(chains.positions, tuning, None)
 
 
@@ -273,54 +261,39 @@ def _checked_burn_in(
 ) -> WarmUp:
     """Burns in at the method's pace; halves the step while the chains are measurably wider than they may be."""
     step_size, steps_to_forget = method.pace(scene)
+    if steps_to_forget > MOST_STEPS_TO_FORGET:
+        warnings.warn(
+            f"A chain would take {steps_to_forget:.0g} steps to forget: the largest curvature is "
+            f"{scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise {scene.noise:.0g}, in "
+            f"units of the metric. It gets {MOST_STEPS_TO_FORGET}. Take metric='auto', larger minibatches, or "
+            "estimator='control_variate'.",
+            LangevinWarning,
+            stacklevel=2,
+        )
+        steps_to_forget = float(MOST_STEPS_TO_FORGET)
     dtype = jax.tree.leaves(positions)[0].dtype
     for attempt_key in derive(key, MOST_HALVINGS + 1):
         tuning = tuning._replace(step_size=jnp.asarray(step_size, dtype))
         chain_key, check_key = derive(attempt_key, 2)
-        chains = Chains(method, posterior, batches, tuning._replace(cycle=(1 << 30, 0)), chain_key, positions)
+        # A cyclical method burns in at what is the mean step of its cycles.
+        steady = tuning._replace(cycle=(1 << 30, 0), step_size=tuning.step_size / getattr(method, "peak", 1.0))
+        chains = Chains(method, posterior, batches, steady, chain_key, positions)
         strides = np.full(60, max(math.ceil(steps_to_forget / 6), 1))
         draws = chains.run(strides, watch("burn-in", int(strides.sum())))
         lost = bool((draws.stopped >= 0).any())
         half = jax.tree.map(lambda leaf: leaf[:, 20:], draws.position)
-        width, error = (np.inf, 0.0) if lost else _width(posterior, batches, half, tuning.centre, check_key)
-        if width < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error:
+        found, error = (np.inf, 0.0) if lost else width(posterior, batches, half, tuning.centre, check_key)
+        if found < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error:
             return WarmUp(chains.positions, tuning, steps_to_forget)
         step_size, steps_to_forget = step_size / 2, steps_to_forget * 2
         if not lost:
             positions = chains.positions
+    symptom = "blow up" if lost else f"are {math.sqrt(found):.2f} times too wide by Stein's identity"
     warnings.warn(
-        f"`{type(method).__name__}`: after {MOST_HALVINGS} halvings of the automatic step the chains are still "
-        f"{math.sqrt(width):.2f} times too wide by Stein's identity. The curvature at the mode may not describe this "
-        "posterior: compare with a smaller step_size, or reparameterise.",
+        f"`{type(method).__name__}`: after {MOST_HALVINGS} halvings of the automatic step the chains still "
+        f"{symptom}. The curvature at the mode may not describe this posterior: compare with a smaller step_size, or "
+        "reparameterise.",
         LangevinWarning,
         stacklevel=2,
     )
-    return WarmUp(positions, tuning, steps_to_forget)
-
-
-def _width(
-    posterior: Posterior, batches: Batches | None, positions: Position, centre: Position, key: Key
-) -> tuple[float, float]:
-    """-E[(x - centre) . grad log p(x)] / d, which is 1 under the posterior, and its standard error."""
-
-    @jax.jit
-    def evaluate(posterior: Posterior, positions: Position, key: Key) -> jax.Array:
-        def one(inputs: Any) -> jax.Array:
-            position, step = inputs
-            batch = None
-            if batches is not None:
-                row_key = jax.random.fold_in(key, step)
-                batch = batches.take(posterior.data, posterior.num_data, row_key, step)
-            gradient, _ = ravel_pytree(jax.grad(posterior.log_density)(position, batch))
-            gap = ravel_pytree(position)[0] - ravel_pytree(centre)[0]
-            return -jnp.vdot(gap, gradient) / gap.size
-
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions)
-        return jax.lax.map(one, (flat, jnp.arange(len(jax.tree.leaves(flat)[0]))))
-
-    num_chains = len(jax.tree.leaves(positions)[0])
-    values = np.asarray(evaluate(posterior, positions, key), np.float64).reshape(num_chains, -1)
-    if not np.isfinite(values).all():
-        return math.inf, 0.0
-    blocks = values.reshape(num_chains, 4, -1).mean(axis=2)
-    return float(blocks.mean()), float(blocks.std() / math.sqrt(blocks.size))
+    return WarmUp(positions, tuning, steps_to_forget / 2)

@@ -1,4 +1,4 @@
-"""Preconditioners: metrics that may change as the chain moves (text 000, eq. 27-28; Li et al. 2016)."""
+"""Preconditioners: metrics that may change as the chain moves (Girolami & Calderhead 2011; Li et al. 2016)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rmsprop(posterior: Posterior, decay: float = 0.99, damping: float = 1e-5, ga
     Args:
         posterior: The target.
         decay: How slowly squared gradients are forgotten.
-        damping: Keeps G finite; lambda in the text.
+        damping: Keeps G finite; lambda in Li et al.
         gamma: Whether to compute the gamma term or to drop it.
     """
     count = max(posterior.num_data, 1)
@@ -72,7 +72,7 @@ def rmsprop(posterior: Posterior, decay: float = 0.99, damping: float = 1e-5, ga
         metric = rmsprop_metric(RMSpropState(square), damping)
         if not gamma:
             return RMSpropState(square), metric, None
-        curvature = _hessian_diagonal(posterior, key, position, batch)
+        curvature = hessian_diagonal(lambda x: posterior.log_density(x, batch), key, position)
 
         def correction(scale: jax.Array, g: jax.Array, hessian: jax.Array, v: jax.Array) -> jax.Array:
             return -(1 - decay) * scale**2 * g * (hessian / count) / jnp.sqrt(jnp.maximum(v, 1e-30))
@@ -88,11 +88,11 @@ def rmsprop_metric(state: RMSpropState, damping: float) -> Diagonal:
     return Diagonal(jax.tree.map(lambda v: 1.0 / (damping + jnp.sqrt(v)), state.mean_square))
 
 
-def _hessian_diagonal(posterior: Posterior, key: Key, position: Position, batch: Batch | None) -> Position:
+def hessian_diagonal(function: Callable[[Position], jax.Array], key: Key, position: Position) -> Position:
+    """An unbiased estimate of the Hessian's diagonal, from one product with a random sign vector (Hutchinson)."""
     leaves, structure = jax.tree.flatten(position)
     keys = jax.random.split(key, len(leaves))
     signs = [jax.random.rademacher(k, jnp.shape(leaf), leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
     probe = jax.tree.unflatten(structure, signs)
-    gradient = jax.grad(posterior.log_density)
-    _, product = jax.jvp(lambda x: gradient(x, batch), (position,), (probe,))
+    _, product = jax.jvp(jax.grad(function), (position,), (probe,))
     return jax.tree.map(jnp.multiply, probe, product)

@@ -30,9 +30,9 @@ class Constant:
 
 @dataclasses.dataclass(frozen=True)
 class Polynomial:
-    """a (b + t)^(-gamma) (text 000, eq. 13).
+    """a (b + t)^(-gamma) (Welling & Teh 2011).
 
-    For gamma in (0.5, 1] the steps sum to infinity and their squares do not (eq. 12, Robbins & Monro 1951): the chain
+    For gamma in (0.5, 1] the steps sum to infinity and their squares do not (Robbins & Monro 1951): the chain
     can go anywhere, and its bias dies out. Outside, it warns.
 
     Example:

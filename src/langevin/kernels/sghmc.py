@@ -58,8 +58,9 @@ def sghmc(
 ) -> Kernel:
     """Builds an SGHMC kernel.
 
-    Targets the posterior as the step goes to zero. On a Gaussian the only bias is that of gradient noise beyond
-    `gradient_noise`: the variances are too wide by about `step_size * excess / (2 * friction)`.
+    Targets the posterior as the step goes to zero. On a Gaussian the only bias, to order `step_size^2`, is
+    that of gradient noise beyond `gradient_noise`: the variances are too wide by about `step_size * excess / (2 *
+    friction)`.
 
     Args:
         posterior: The target.

@@ -1,4 +1,4 @@
-"""Stochastic gradient Langevin dynamics (Welling & Teh 2011; text 000, eq. 18 and 27).
+"""Stochastic gradient Langevin dynamics (Welling & Teh 2011; with a metric, Patterson & Teh 2013).
 
     x <- x + step_size / 2 * (G grad(x) + gamma) + G^(1/2) noise,   noise ~ N(0, step_size)
 

@@ -1,0 +1,113 @@
+"""Stochastic-gradient samplers with cycles of the step size."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from langevin import checks
+from langevin.kernels import preconditioners
+from langevin.kernels.base import Kernel
+from langevin.kernels.schedules import CosineCycles
+from langevin.kernels.sghmc import sghmc
+from langevin.kernels.sgld import sgld
+from langevin.methods import shared
+from langevin.methods.shared import EstimatorName, MetricName
+from langevin.methods.stochastic import SGHMC, SGLD
+from langevin.posterior import Posterior
+from langevin.tuning import Landscape, Pace, Tuning
+
+
+@dataclasses.dataclass(frozen=True)
+class CyclicalSGLD:
+    """SGLD with cosine cycles of the step size (Zhang et al. 2020).
+
+    Each cycle starts with large steps without noise, which look for another mode, and ends with small ones, which
+    sample it. Only the latter are kept. The balance between modes that the chain does not cross by itself is that of
+    the modes' basins, not of their masses: approximate.
+
+    Args:
+        step_size: The peak of a cycle: a number, or "auto", which is 1.75 times the automatic step of `SGLD`.
+        num_cycles: How many cycles the draws come from.
+        explore: The share of each cycle that explores.
+        metric: As in `SGLD`.
+        estimator: Of the gradient; see `langevin.kernels.gradients`.
+    """
+
+    step_size: float | Literal["auto"] = "auto"
+    num_cycles: int = 10
+    explore: float = 0.25
+    metric: MetricName = "auto"
+    estimator: EstimatorName = "minibatch"
+
+    independent_batches: ClassVar[bool] = False
+    # With a quarter of the cycle exploring, the mean of the rest, weighted by the step itself, is 0.57 of the peak.
+    peak: ClassVar[float] = 1.75
+
+    def __post_init__(self) -> None:
+        shared.check_stochastic(self)
+        shared.check_cycles(self)
+
+    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
+        """The bare kernel, with what warm-up found."""
+        length, explore = tuning.cycle
+        return sgld(
+            posterior,
+            CosineCycles(shared.step_size_of(self, tuning), length),
+            estimator=shared.estimator_of(self.estimator, posterior, tuning),
+            preconditioner=preconditioners.fixed(tuning.metric),
+            noise_free_steps=lambda step: step % length < explore,
+        )
+
+    def pace(self, landscape: Landscape) -> Pace:
+        """The step of `SGLD` as the mean over the sampling phase, weighted as the draws are."""
+        pace = SGLD(estimator=self.estimator).pace(landscape)
+        return Pace(self.peak * pace.step_size, pace.steps_to_forget)
+
+
+@dataclasses.dataclass(frozen=True)
+class CyclicalSGHMC:
+    """SGHMC with cosine cycles of the step size (Zhang et al. 2020); see `CyclicalSGLD` and `SGHMC`.
+
+    Args:
+        step_size: The peak of a cycle: a number, or "auto", which is 1.75 times the automatic step of `SGHMC`.
+        friction: As in `SGHMC`.
+        num_cycles: How many cycles the draws come from.
+        explore: The share of each cycle that explores.
+        metric: As in `SGLD`.
+        estimator: Of the gradient; see `langevin.kernels.gradients`.
+    """
+
+    step_size: float | Literal["auto"] = "auto"
+    friction: float = 2.0
+    num_cycles: int = 10
+    explore: float = 0.25
+    metric: MetricName = "auto"
+    estimator: EstimatorName = "minibatch"
+
+    independent_batches: ClassVar[bool] = True
+    # With a quarter of the cycle exploring, the mean of the rest, weighted by the step itself, is 0.57 of the peak.
+    peak: ClassVar[float] = 1.75
+
+    def __post_init__(self) -> None:
+        shared.check_stochastic(self)
+        checks.positive("CyclicalSGHMC", "friction", self.friction)
+        shared.check_cycles(self)
+
+    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
+        """The bare kernel, with what warm-up found."""
+        length, explore = tuning.cycle
+        return sghmc(
+            posterior,
+            CosineCycles(shared.step_size_of(self, tuning), length),
+            friction=self.friction,
+            gradient_noise=shared.noise_to_take_off("auto", self.estimator, tuning),
+            estimator=shared.estimator_of(self.estimator, posterior, tuning),
+            metric=tuning.metric,
+            noise_free_steps=lambda step: step % length < explore,
+        )
+
+    def pace(self, landscape: Landscape) -> Pace:
+        """The step of `SGHMC` as the mean over the sampling phase, weighted as the draws are."""
+        pace = SGHMC(friction=self.friction, estimator=self.estimator).pace(landscape)
+        return Pace(self.peak * pace.step_size, pace.steps_to_forget)

@@ -1,0 +1,77 @@
+"""What the stochastic-gradient methods have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from langevin import checks
+from langevin.errors import SettingError
+from langevin.kernels import gradients
+from langevin.kernels.gradients import Estimator
+from langevin.kernels.schedules import Schedule
+from langevin.posterior import Posterior
+from langevin.tuning import Landscape, Pace, Tuning
+
+StepSize = float | Schedule | Literal["auto"]
+EstimatorName = Literal["minibatch", "control_variate", "svrg"]
+MetricName = Literal["auto", "unit", "diagonal", "dense"]
+
+
+def step_size_of(method: Any, tuning: Tuning) -> Any:
+    """The step size that was given, or that warm-up found."""
+    if method.step_size != "auto":
+        return method.step_size
+    if tuning.step_size is None:
+        raise SettingError(
+            f"`{type(method).__name__}`: `step_size='auto'` is chosen by warm-up. For a bare kernel, give a number."
+        )
+    return tuning.step_size
+
+
+def estimator_of(name: EstimatorName, posterior: Posterior, tuning: Tuning) -> Estimator:
+    """The estimator of this name."""
+    if name == "control_variate":
+        return gradients.control_variate(posterior, tuning.centre)
+    if name == "svrg":
+        return gradients.svrg(posterior, tuning.epoch)
+    return gradients.minibatch(posterior)
+
+
+def noise_to_take_off(setting: float | str, estimator: EstimatorName, tuning: Tuning) -> Any:
+    """The noise to take off. That of an anchored estimator grows with the distance from the anchor: none is known."""
+    if setting != "auto":
+        return setting
+    return 0.0 if tuning.gradient_noise is None or estimator != "minibatch" else tuning.gradient_noise
+
+
+def underdamped_pace(step_size: float, friction: float, landscape: Landscape) -> Pace:
+    """Positions forget at the rate softest / friction, energies at the rate friction."""
+    time = max(2 * friction / landscape.softest, 4 / friction)
+    return Pace(step_size, time / step_size)
+
+
+def check_stochastic(method: Any) -> None:
+    """Checks the settings that every stochastic-gradient method has."""
+    name = type(method).__name__
+    if isinstance(method.step_size, str):
+        checks.choice(name, "step_size", method.step_size, ("auto",))
+    elif not callable(method.step_size):
+        checks.positive(name, "step_size", method.step_size, "1e-4, or leave it to warm-up")
+        object.__setattr__(method, "step_size", float(method.step_size))
+    checks.choice(name, "metric", method.metric, ("auto", "unit", "diagonal", "dense"))
+    if method.step_size != "auto" and method.metric in ("diagonal", "dense"):
+        raise SettingError(
+            f"`{name}`: `metric={method.metric!r}` is made by warm-up together with the step, and needs "
+            "step_size='auto'."
+        )
+    checks.choice(name, "estimator", method.estimator, ("minibatch", "control_variate", "svrg"))
+
+
+def check_cycles(method: Any) -> None:
+    """Checks the settings that every cyclical method has."""
+    name = type(method).__name__
+    if callable(method.step_size):
+        raise SettingError(f"`{name}`: `step_size` is the peak of a cycle, a number; got a schedule.")
+    checks.count(name, "num_cycles", method.num_cycles)
+    if not (checks.is_number(method.explore) and 0 <= method.explore < 1):
+        raise SettingError(f"`{name}`: `explore` must be in [0, 1); got {method.explore!r}. Try 0.25.")
