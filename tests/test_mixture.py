@@ -33,9 +33,9 @@ def test_the_best_setting_finds_both_modes_in_balance(rows, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 10, 100])
-def test_the_texts_sgld_is_flagged_as_not_mixed(rows, batch_size):
+def test_sgld_with_decreasing_steps_is_flagged_as_not_mixed(rows, batch_size):
     with pytest.warns(lv.LangevinWarning, match="not mixed"):
-        fit = mixture.text_sgld(rows, batch_size, seed=batch_size)
+        fit = mixture.decreasing_sgld(rows, batch_size, seed=batch_size)
     assert [finding.code for finding in fit.verdict] == ["not mixed"]
     assert np.ptp(fit.weights.values) > 0
 

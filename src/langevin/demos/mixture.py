@@ -1,10 +1,11 @@
-"""Experiment 1: the posterior of a Gaussian mixture with tied means (Welling & Teh 2011; text 000, eq. 34).
+"""The posterior of a Gaussian mixture with tied means (Welling & Teh 2011).
 
     x_i ~ 0.5 N(t1, 2) + 0.5 N(t1 + t2, 2),   t1 ~ N(0, 10),   t2 ~ N(0, 1)
 
 Its two modes mirror each other, and a chain that cannot cross between them gets their balance wrong. MAP, SGLD with
-the text's decreasing steps at three batch sizes, and SGHMC with everything left to warm-up, against the exact
-posterior on a grid.
+decreasing steps at three batch sizes, and SGHMC with everything left to warm-up, against the exact posterior on a grid.
+The data and the steps of SGLD are those of Keng (2023), 'Bayesian learning via stochastic gradient Langevin dynamics and
+Bayes by backprop'.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Answer(NamedTuple):
 
 
 def make_data() -> np.ndarray:
-    """The 100 rows of the text, from NumPy's legacy generator at seed 3."""
+    """Keng's 100 rows, from NumPy's legacy generator at seed 3."""
     generator = np.random.RandomState(3)
     first = generator.rand(NUM_ROWS) >= 0.5
     return np.where(first, generator.normal(0, 1.6, NUM_ROWS), generator.normal(1, 1.6, NUM_ROWS))
@@ -77,8 +78,8 @@ def best(x: np.ndarray, seed: int = 0, progress: bool = False) -> lv.Fit:
     return lv.fit(model, {"x": x}, "sghmc", batch_size=50, num_draws=4000, thin=100, seed=seed, progress=progress)
 
 
-def text_sgld(x: np.ndarray, batch_size: int, seed: int = 0, progress: bool = False) -> lv.Fit:
-    """The text's SGLD: one chain, a million steps of `0.01 (1 + t)^-0.55`, no burn-in."""
+def decreasing_sgld(x: np.ndarray, batch_size: int, seed: int = 0, progress: bool = False) -> lv.Fit:
+    """Keng's SGLD: one chain, a million steps of `0.01 (1 + t)^-0.55`, no burn-in."""
     method = lv.SGLD(step_size=lv.Polynomial(0.01, 1.0, 0.55))
     return lv.fit(
         model,
@@ -113,8 +114,8 @@ def run(folder: Path, seed: int = 0, progress: bool = True) -> list[Answer]:
         warnings.simplefilter("ignore", lv.LangevinWarning)  # The table shows every verdict.
         answers = [answer_of("MAP", lv.fit(model, {"x": x}, "map", seed=seed, progress=progress))]
         for batch_size in (1, 10, 100):
-            fit = text_sgld(x, batch_size, seed + batch_size, progress)
-            answers.append(answer_of(f"text's SGLD, batch {batch_size}", fit))
+            fit = decreasing_sgld(x, batch_size, seed + batch_size, progress)
+            answers.append(answer_of(f"decreasing SGLD, batch {batch_size}", fit))
         answers.append(answer_of("SGHMC, batch 50", best(x, seed, progress)))
     _print_table([truth, *answers])
     for path in _draw(folder, x, t1, t2, cells, answers):

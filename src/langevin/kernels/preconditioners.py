@@ -84,7 +84,7 @@ def rmsprop(posterior: Posterior, decay: float = 0.99, damping: float = 1e-5, ga
 
 
 def rmsprop_metric(state: RMSpropState, damping: float) -> Diagonal:
-    """The metric that a state of `rmsprop` stands for (eq. 28)."""
+    """The metric that a state of `rmsprop` stands for."""
     return Diagonal(jax.tree.map(lambda v: 1.0 / (damping + jnp.sqrt(v)), state.mean_square))
 
 
