@@ -4,8 +4,8 @@
 
 Its two modes mirror each other, and a chain that cannot cross between them gets their balance wrong. MAP, SGLD with
 decreasing steps at three batch sizes, and SGHMC with everything left to warm-up, against the exact posterior on a grid.
-The data and the steps of SGLD are those of Keng (2023), 'Bayesian learning via stochastic gradient Langevin dynamics and
-Bayes by backprop'.
+The data and the steps of SGLD are those of Keng (2023), 'Bayesian learning via stochastic gradient Langevin dynamics
+and Bayes by backprop'.
 """
 
 from __future__ import annotations
