@@ -115,7 +115,7 @@ def run(folder: Path, seed: int = 0, progress: bool = True) -> list[Answer]:
         answers = [answer_of("MAP", lv.fit(model, {"x": x}, "map", seed=seed, progress=progress))]
         for batch_size in (1, 10, 100):
             fit = decreasing_sgld(x, batch_size, seed + batch_size, progress)
-            answers.append(answer_of(f"decreasing SGLD, batch {batch_size}", fit))
+            answers.append(answer_of(f"SGLD, batch {batch_size}", fit))
         answers.append(answer_of("SGHMC, batch 50", best(x, seed, progress)))
     _print_table([truth, *answers])
     for path in _draw(folder, x, t1, t2, cells, answers):
