@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from langevin.errors import DataError, LangevinError, LangevinWarning, ModelError, SamplingError, SettingError
     from langevin.inference import fit
     from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
-    from langevin.methods import MAP, SGHMC, SGLD, SGNHT, CyclicalSGHMC, CyclicalSGLD, RMSprop
+    from langevin.methods import HMC, MALA, MAP, NUTS, RWM, SGHMC, SGLD, SGNHT, CyclicalSGHMC, CyclicalSGLD, RMSprop
     from langevin.models.density import Density
     from langevin.posterior import Posterior
     from langevin.result import Fit
@@ -34,6 +34,10 @@ _HOMES = {
     "Polynomial": "langevin.kernels.schedules",
     "Posterior": "langevin.posterior",
     "RMSprop": "langevin.methods",
+    "HMC": "langevin.methods",
+    "MALA": "langevin.methods",
+    "NUTS": "langevin.methods",
+    "RWM": "langevin.methods",
     "SGHMC": "langevin.methods",
     "SGLD": "langevin.methods",
     "SGNHT": "langevin.methods",
@@ -44,7 +48,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "HMC",
+    "MALA",
     "MAP",
+    "NUTS",
+    "RWM",
     "SGHMC",
     "SGLD",
     "SGNHT",

@@ -29,7 +29,7 @@ def discrepancy_of_fit(fit: Fit, batch_size: int | None, most_draws: int, seed: 
             f"`batch_size` must be from 1 to {posterior.num_data} rows of a model by rows; got {batch_size}."
         )
     unconstrained = fit.data_tree["unconstrained_posterior"].to_dataset()
-    template = jax.eval_shape(posterior.init, jax.random.key(0))
+    template = posterior.start(np.random.default_rng(0))
     weights = fit.weights.values.reshape(-1)
     chosen = np.flatnonzero(weights > 0)
     chosen = chosen[np.linspace(0, len(chosen) - 1, min(most_draws, len(chosen))).astype(int)]

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Position = Any
 Batch = Any
@@ -35,7 +36,7 @@ class Posterior:
             call because a NumPyro program computes both in one pass.
         num_data: How many rows there are; 0 for a density without data.
         constrained: `(position, data) -> dict of name -> array`: what is reported for a draw.
-        start: `key -> position`: a random point to start from.
+        start: `generator -> position`: a random point to start from, made by NumPy's generator.
         dims: For each reported name, the names of its dimensions.
         by_rows: Whether a batch of any number of rows is meaningful. Minibatch engines need it.
         explain: `(position, data) -> str`: says which part of the model is not finite at a position.
@@ -45,7 +46,7 @@ class Posterior:
     terms: Callable[[Position, Batch], tuple[jax.Array, jax.Array]] = dataclasses.field(metadata={"static": True})
     num_data: int = dataclasses.field(metadata={"static": True})
     constrained: Callable[[Position, Batch], dict[str, jax.Array]] = dataclasses.field(metadata={"static": True})
-    start: Callable[[Key], Position] = dataclasses.field(metadata={"static": True})
+    start: Callable[[np.random.Generator], Position] = dataclasses.field(metadata={"static": True})
     dims: tuple[tuple[str, tuple[str, ...]], ...] = dataclasses.field(default=(), metadata={"static": True})
     by_rows: bool = dataclasses.field(default=True, metadata={"static": True})
     explain: Callable[[Position, Batch], str] = dataclasses.field(
@@ -88,8 +89,9 @@ class Posterior:
         return self.constrained(position, data)
 
     def init(self, key: Key) -> Position:
-        """A random point to start from."""
-        return self.start(key)
+        """A random point to start from. Not for compiled code."""
+        words = np.asarray(jax.random.key_data(key)).ravel().tolist()
+        return jax.tree.map(jnp.asarray, self.start(np.random.default_rng(words)))
 
 
 def num_rows(batch: Batch) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from langevin.diagnostics import weighted
-from langevin.diagnostics.verdict import Finding, judge, label
+from langevin.diagnostics.verdict import Finding, judge, label, rhat
 from langevin.errors import SettingError
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class Fit:
     @functools.cached_property
     def verdict(self) -> tuple[Finding, ...]:
         """What stands in the way of trusting this result; empty if nothing was found."""
-        return judge(self.posterior, self.stats, self.stopped, **self.settings["scrutiny"])
+        together = self.settings.get("together", 1)
+        return judge(self.posterior, self.stats, self.stopped, **self.settings["scrutiny"], together=together)
 
     def summary(self, names: list[str] | None = None, probability: float = 0.89) -> pd.DataFrame:
         """Weighted mean, sd, equal-tailed interval, effective size, Monte Carlo error and R-hat, one row a coordinate.
@@ -92,7 +93,7 @@ class Fit:
                 f"eti{100 * probability:g}_ub": weighted.quantile(draws, weights, high),
                 "ess": weighted.effective_size(draws, weights),
                 "mcse": weighted.mcse(draws, weights),
-                "r_hat": weighted.rhat(draws, weights),
+                "r_hat": rhat(draws, weights, self.settings.get("together", 1)),
             }
             index = [label(name, i) for i in np.ndindex(draws.shape[2:])]
             tables.append(pd.DataFrame({key: np.ravel(value) for key, value in columns.items()}, index=index))

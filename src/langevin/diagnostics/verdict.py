@@ -15,14 +15,17 @@ LEAST_SHARE = 0.05
 LEAST_DRAWS = 4
 MOST_NOISE_RATIO = 2.5
 MOST_WIDTH = 1.2
+MOST_DEEP = 0.01
+LEAST_BFMI = 0.2
+LEAST_DRAWS_FOR_ENERGY = 20
 
 
 class Finding(NamedTuple):
     """One thing to know about a run.
 
     Attributes:
-        code: A short name: "stopped", "noise", "not finite", "stuck", "not mixed", "few draws", "too wide",
-            "point".
+        code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "not mixed",
+            "few draws", "too wide", "point".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.
@@ -44,30 +47,33 @@ def judge(
     noise_ratio: float | None = None,
     width: float | None = None,
     width_error: float | None = None,
+    together: int = 1,
 ) -> tuple[Finding, ...]:
     """What stands in the way of trusting these draws; nothing if they look right.
 
     Args:
         posterior: The draws.
-        stats: `weight`, zero after a chain stopped, and `lp`.
+        stats: `weight`, zero after a chain stopped, and `lp`; of an exact method also `diverging`, `energy` and
+            `reached_max_treedepth`.
         stopped: For each chain the step at which it blew up, or -1.
         noise_ratio: The gradient noise at the draws, as a multiple of what the step was chosen for; None if unknown.
         width: How wide the draws are by Stein's identity, squared; None if unknown.
         width_error: Its standard error.
+        together: How many chains in a row started at one place; if several, nested R-hat compares the groups.
     """
     if posterior.sizes["draw"] * posterior.sizes["chain"] == 1:
         point = Finding(
             "point", "This is a single point.", "It says nothing of uncertainty.", "Use a sampler for that."
         )
         return (*_stopped(stopped), point)
-    found = [*_stopped(stopped), *_noise(noise_ratio)]
+    found = [*_stopped(stopped), *_noise(noise_ratio), *_trajectories(stats)]
     running = stopped < 0
     if running.any():
         alive, weights = posterior.isel(chain=running), stats["weight"].values[running]
         found += _not_finite(alive, stats["lp"].values[running])
         if posterior.sizes["draw"] > 1:
             found += _stuck(alive, np.flatnonzero(running))
-        mixing = _mixing(alive, weights)
+        mixing = _mixing(alive, weights, together, exact="energy" in stats)
         found += mixing or _too_wide(width, width_error)
     return tuple(found)
 
@@ -75,6 +81,13 @@ def judge(
 def label(name: str, index: tuple[int, ...]) -> str:
     """The name of one coordinate of a site."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def rhat(values: np.ndarray, weights: np.ndarray, together: int) -> np.ndarray:
+    """R-hat, nested where several chains in a row started at one place."""
+    if together == 1 or len(values) % together:
+        return weighted.rhat(values, weights)
+    return weighted.nested_rhat(values, together)
 
 
 def _not_finite(posterior: xr.Dataset, log_density: np.ndarray) -> list[Finding]:
@@ -160,15 +173,15 @@ def _stuck(posterior: xr.Dataset, numbers: np.ndarray) -> list[Finding]:
     ]
 
 
-def _mixing(posterior: xr.Dataset, weights: np.ndarray) -> list[Finding]:
+def _mixing(posterior: xr.Dataset, weights: np.ndarray, together: int, exact: bool) -> list[Finding]:
     worst_rhat, worst_ess = ("", 1.0), ("", np.inf)
     for name, values in posterior.items():
         if values.dtype.kind != "f":
             continue
-        rhat = np.asarray(weighted.rhat(values.values, weights))
+        found = np.asarray(rhat(values.values, weights, together))
         ess = np.asarray(weighted.effective_size(values.values, weights))
-        if np.isfinite(rhat).any() and np.nanmax(rhat) > worst_rhat[1]:
-            worst_rhat = (_coordinate(str(name), rhat, np.nanargmax(rhat)), float(np.nanmax(rhat)))
+        if np.isfinite(found).any() and np.nanmax(found) > worst_rhat[1]:
+            worst_rhat = (_coordinate(str(name), found, np.nanargmax(found)), float(np.nanmax(found)))
         if np.isfinite(ess).any() and np.nanmin(ess) < worst_ess[1]:
             worst_ess = (_coordinate(str(name), ess, np.nanargmin(ess)), float(np.nanmin(ess)))
     num_draws = weights.size
@@ -184,7 +197,7 @@ def _mixing(posterior: xr.Dataset, weights: np.ndarray) -> list[Finding]:
                 f"be below {MOST_RHAT}), and the effective size of {num_draws} draws is only {worst_ess[1]:.0f}, for "
                 f"{worst_ess[0]}.",
                 "Parts of a chain, or the chains, have seen different places: means and intervals cannot be trusted.",
-                "Run longer, thin more, or use momentum (SGHMC); where modes are far apart, cyclical steps.",
+                _MIX_EXACT if exact else _MIX_STOCHASTIC,
             )
         ]
     if worst_ess[1] < LEAST_ESS:
@@ -197,6 +210,54 @@ def _mixing(posterior: xr.Dataset, weights: np.ndarray) -> list[Finding]:
             )
         ]
     return []
+
+
+_MIX_STOCHASTIC = "Run longer, thin more, or use momentum (SGHMC); where modes are far apart, cyclical steps."
+_MIX_EXACT = (
+    "Run longer; look for modes that are far apart, for parameters that the data cannot tell from one another, and for "
+    "scales that other sites depend on (non-centre these)."
+)
+
+
+def _trajectories(stats: xr.Dataset) -> list[Finding]:
+    found = []
+    diverging = int(stats["diverging"].values.sum()) if "diverging" in stats else 0
+    if diverging:
+        share = 100 * diverging / stats["diverging"].size
+        found.append(
+            Finding(
+                "diverging",
+                f"{diverging} trajectories diverged ({share:.2g} %).",
+                "There is a region of strong curvature that the chains cannot enter: what is near it may be missed.",
+                "Non-centre sites whose scale is unknown, or raise target_accept (0.95, 0.99).",
+            )
+        )
+    deep = float(stats["reached_max_treedepth"].values.mean()) if "reached_max_treedepth" in stats else 0.0
+    if deep > MOST_DEEP:
+        found.append(
+            Finding(
+                "depth",
+                f"{100 * deep:.2g} % of the trajectories were cut off at the largest depth.",
+                "The draws are right, but each costs much and moves little.",
+                "Standardise columns, try metric='dense' or 'lowrank', or raise max_depth.",
+            )
+        )
+    if "energy" in stats and stats.sizes["draw"] > LEAST_DRAWS_FOR_ENERGY and "n_steps" in stats:
+        energy = stats["energy"].values
+        spread = np.var(energy, axis=1)
+        fraction = np.mean(np.diff(energy, axis=1) ** 2, axis=1) / np.where(spread > 0, spread, 1.0)
+        worst = int(np.argmin(np.where(spread > 0, fraction, np.inf)))
+        if stats["n_steps"].values.max() > 1 and spread[worst] > 0 and fraction[worst] < LEAST_BFMI:
+            found.append(
+                Finding(
+                    "energy",
+                    f"The energy changes slowly: the BFMI of chain {worst} is {fraction[worst]:.2f} (it should be "
+                    f"above {LEAST_BFMI}).",
+                    "New velocities do not reach all the energies of the posterior, so its tails are explored slowly.",
+                    "Non-centre sites whose scale is unknown; replace priors with very heavy tails.",
+                )
+            )
+    return found
 
 
 def _for(name: str) -> str:

@@ -75,6 +75,22 @@ def rhat(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.where(moved, found, np.nan)
 
 
+def nested_rhat(draws: np.ndarray, together: int) -> np.ndarray:
+    """Nested R-hat of unweighted draws, where so many chains in a row started at one place (Margossian et al. 2024).
+
+    It compares groups of chains, and so works for chains that are too short to be compared one by one.
+    """
+    from arviz_stats.base import array_stats
+
+    if draws.shape[1] < 4 or draws.size == 0:
+        return np.full(draws.shape[2:], np.nan)
+    groups = np.arange(len(draws)) // together
+    moved = np.ptp(draws, axis=(0, 1)) > 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = array_stats.rhat_nested(np.asarray(draws, np.float64), groups, chain_axis=0, draw_axis=1)
+    return np.where(moved, np.asarray(found), np.nan)
+
+
 def _resample(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Systematic resampling of one chain, which keeps the order of the draws."""
     if np.ptp(weights) == 0:

@@ -93,33 +93,38 @@ def start_positions(posterior: Posterior, key: Key, num_chains: int) -> Position
     Raises:
         SamplingError: If a chain finds none in `MOST_TRIES`, with the site that is to blame.
     """
-    positions, good = _try_starts(posterior, jax.random.split(key, num_chains))
-    if not np.all(good):
-        bad = jax.tree.map(lambda leaf: leaf[int(np.argmin(good))], positions)
-        values = {name: np.asarray(value) for name, value in posterior.constrain(bad).items()}
-        shown = ", ".join(f"{name}={np.array2string(v, threshold=6, precision=4)}" for name, v in values.items())
-        raise SamplingError(
-            f"The log-density is not finite at any of {MOST_TRIES} starts: {posterior.explain(bad, posterior.rows)}, "
-            f"at {shown[:300]}. Check that site's parameters and support, and that the data lies inside it."
-        )
-    return positions
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
+    starts = [posterior.start(generator) for _ in range(num_chains)]
+    for _ in range(MOST_TRIES):
+        good = np.asarray(_finite(posterior, stacked(starts)))
+        if good.all():
+            return stacked(starts)
+        starts = [start if fine else posterior.start(generator) for start, fine in zip(starts, good, strict=True)]
+    raise no_start(posterior, starts[int(np.argmin(good))])
+
+
+def no_start(posterior: Posterior, position: Position) -> SamplingError:
+    """Says why no chain can start, by what is wrong at the last position that was tried."""
+    values = {name: np.asarray(value) for name, value in posterior.constrain(position).items()}
+    shown = ", ".join(f"{name}={np.array2string(v, threshold=6, precision=4)}" for name, v in values.items())
+    return SamplingError(
+        f"The log-density is not finite at any of {MOST_TRIES} starts: {posterior.explain(position, posterior.rows)}, "
+        f"at {shown[:300]}. Check that site's parameters and support, and that the data lies inside it."
+    )
+
+
+def stacked(positions: list[Position]) -> Position:
+    """Positions as one, with the chains in front."""
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *positions)
 
 
 @jax.jit
-def _try_starts(posterior: Posterior, keys: Key) -> tuple[Position, jax.Array]:
-    def attempt(carry: Any) -> Any:
-        key, count, _, _ = carry
-        position = posterior.init(jax.random.fold_in(key, count))
+def _finite(posterior: Posterior, positions: Position) -> jax.Array:
+    def one(position: Position) -> jax.Array:
         value, gradient = jax.value_and_grad(posterior.log_density)(position)
-        good = jnp.isfinite(value) & jnp.isfinite(ravel_pytree(gradient)[0]).all()
-        return key, count + 1, position, good
+        return jnp.isfinite(value) & jnp.isfinite(ravel_pytree(gradient)[0]).all()
 
-    def one_chain(key: Key) -> tuple[Position, jax.Array]:
-        start = (key, 0, jax.tree.map(jnp.zeros_like, posterior.init(key)), jnp.asarray(False))
-        going = lambda carry: (carry[1] < MOST_TRIES) & ~carry[3]  # noqa: E731
-        return jax.lax.while_loop(going, attempt, start)[2:]
-
-    return jax.lax.map(one_chain, keys)
+    return jax.lax.map(one, positions)
 
 
 def find_modes(

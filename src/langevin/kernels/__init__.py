@@ -8,8 +8,12 @@ state, info = kernel.step(key, state, batch)
 from langevin.kernels.ascent import ascent
 from langevin.kernels.base import Kernel
 from langevin.kernels.gradients import control_variate, minibatch, svrg
-from langevin.kernels.metrics import Dense, Diagonal
+from langevin.kernels.hmc import hmc
+from langevin.kernels.mala import mala
+from langevin.kernels.metrics import Dense, Diagonal, LowRank
+from langevin.kernels.nuts import nuts
 from langevin.kernels.preconditioners import fixed, rmsprop
+from langevin.kernels.rwm import rwm
 from langevin.kernels.sghmc import sghmc
 from langevin.kernels.sgld import sgld
 from langevin.kernels.sgnht import sgnht
@@ -18,11 +22,16 @@ __all__ = [
     "Dense",
     "Diagonal",
     "Kernel",
+    "LowRank",
     "ascent",
     "control_variate",
     "fixed",
+    "hmc",
+    "mala",
     "minibatch",
+    "nuts",
     "rmsprop",
+    "rwm",
     "sghmc",
     "sgld",
     "sgnht",

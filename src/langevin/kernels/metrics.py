@@ -58,7 +58,36 @@ class Dense:
         return unravel(self.factor.T @ flat)
 
 
-Metric = Diagonal | Dense
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class LowRank:
+    """R = diag(scale) (I + vectors diag(stretches - 1) vectors^T), over the flattened position.
+
+    Attributes:
+        scale: (size,).
+        vectors: (size, rank), orthonormal columns; zero columns do nothing.
+        stretches: (rank,): how much wider than `scale` alone says the posterior is along each.
+    """
+
+    scale: jax.Array
+    vectors: jax.Array
+    stretches: jax.Array
+
+    def unwhiten(self, vector: Position) -> Position:
+        """R vector: turns standard normal noise into noise of covariance G."""
+        flat, unravel = ravel_pytree(vector)
+        return unravel(self.scale * self._stretch(flat))
+
+    def whiten(self, gradient: Position) -> Position:
+        """R^T gradient: the gradient in the coordinates where G is the identity."""
+        flat, unravel = ravel_pytree(gradient)
+        return unravel(self._stretch(self.scale * flat))
+
+    def _stretch(self, flat: jax.Array) -> jax.Array:
+        return flat + self.vectors @ ((self.stretches - 1) * (self.vectors.T @ flat))
+
+
+Metric = Diagonal | Dense | LowRank
 
 
 def unwhiten(metric: Metric | None, vector: Position) -> Position:

@@ -9,27 +9,37 @@ from collections.abc import Callable
 
 from langevin.errors import SettingError
 from langevin.methods.cyclical import CyclicalSGHMC, CyclicalSGLD
+from langevin.methods.exact import HMC, MALA, NUTS, RWM, Exact
 from langevin.methods.optimise import MAP
 from langevin.methods.stochastic import SGHMC, SGLD, SGNHT, RMSprop
 
 __all__ = [
     "BY_NAME",
+    "HMC",
+    "MALA",
     "MAP",
+    "NUTS",
+    "RWM",
     "SGHMC",
     "SGLD",
     "SGNHT",
     "CyclicalSGHMC",
     "CyclicalSGLD",
+    "Exact",
     "Method",
     "RMSprop",
     "Sampler",
     "as_method",
 ]
 
-Method = SGLD | SGHMC | SGNHT | CyclicalSGLD | CyclicalSGHMC | MAP
+Method = Exact | SGLD | SGHMC | SGNHT | CyclicalSGLD | CyclicalSGHMC | MAP
 Sampler = SGLD | SGHMC | SGNHT | CyclicalSGLD | CyclicalSGHMC
 
 BY_NAME: dict[str, Callable[[], Method]] = {
+    "nuts": NUTS,
+    "hmc": HMC,
+    "mala": MALA,
+    "rwm": RWM,
     "sgld": SGLD,
     "psgld": lambda: SGLD(preconditioner="rmsprop"),
     "sghmc": SGHMC,

@@ -12,7 +12,7 @@ import numpy as np
 
 from langevin.data.table import Table, as_arrays, as_table
 from langevin.errors import ModelError
-from langevin.posterior import Batch, Key, Position, Posterior
+from langevin.posterior import Batch, Position, Posterior
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +82,10 @@ class Density:
             return log_prior, jnp.zeros(0)
         return log_prior, jnp.asarray(self.log_likelihood(position, batch))
 
-    def _start(self, key: Key) -> Position:
-        position = self.init(key) if callable(self.init) else self.init
+    def _start(self, generator: np.random.Generator) -> Position:
+        position = self.init
+        if callable(position):
+            position = position(jax.random.key(int(generator.integers(2**32))))
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float, jnp.asarray(leaf).dtype)), position)
 
     def _report(self, position: Position) -> dict[str, jax.Array]:
@@ -94,7 +96,7 @@ class Density:
 
     def _check_shapes(self, table: Table) -> None:
         try:
-            position = jax.eval_shape(self._start, jax.random.key(0))
+            position = jax.eval_shape(lambda: self._start(np.random.default_rng(0)))
         except (TypeError, ValueError) as error:
             raise ModelError(f"`Density`: `init` must give arrays of numbers: {str(error).splitlines()[0]}") from error
         if not jax.tree.leaves(position):

@@ -24,7 +24,7 @@ from langevin.data.table import Table, as_arrays
 from langevin.errors import ModelError
 from langevin.models import structure
 from langevin.models.structure import Structure
-from langevin.posterior import Batch, Key, Position, Posterior
+from langevin.posterior import Batch, Position, Posterior
 
 INIT_RADIUS = 2.0
 
@@ -75,7 +75,7 @@ class Program:
             terms=lambda position, batch: self._terms(found, position, batch),
             num_data=table.num_rows,
             constrained=lambda position, data: self._report(found, position, data),
-            start=lambda key: _start(found, key),
+            start=lambda generator: _start(found, generator),
             dims=tuple((name, found.dims[name]) for name in found.reported),
             by_rows=minibatch,
             explain=lambda position, data: self._explain(found, position, data),
@@ -182,10 +182,10 @@ def _sum_to_rows(log_prob: jax.Array, row_dim: int) -> jax.Array:
     return jnp.sum(log_prob, axis=tuple(i for i in range(jnp.ndim(log_prob)) if i != axis))
 
 
-def _start(found: Structure, key: Key) -> Position:
+def _start(found: Structure, generator: np.random.Generator) -> Position:
     """Uniform within two units of zero on the unconstrained scale, as Stan does."""
-    keys = jax.random.split(key, max(len(found.shapes), 1))
+    dtype = jnp.result_type(float)
     return {
-        name: jax.random.uniform(site_key, shape, minval=-INIT_RADIUS, maxval=INIT_RADIUS)
-        for site_key, (name, shape) in zip(keys, found.shapes.items(), strict=False)
+        name: np.asarray(generator.uniform(-INIT_RADIUS, INIT_RADIUS, shape), dtype)
+        for name, shape in found.shapes.items()
     }

@@ -1,0 +1,118 @@
+"""Hamiltonian Monte Carlo, as a machine of one gradient a step.
+
+With velocity ~ N(0, I) in whitened units, L leapfrog steps of length eps,
+
+    velocity <- velocity + eps/2 R^T grad log p(position)
+    position <- position + eps R velocity
+    velocity <- velocity + eps/2 R^T grad log p(position),
+
+and the end is accepted with probability min(1, exp(H_start - H_end)), H = |velocity|^2 / 2 - log p(position). The
+targeted density is the posterior, exactly. The length may be jittered, so that no period of the target resonates with
+it (Neal 2011, 'MCMC using Hamiltonian dynamics', section 3.2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from langevin.kernels import metrics
+from langevin.kernels.base import Kernel
+from langevin.kernels.machines import (
+    MOST_ENERGY_ERROR,
+    Inputs,
+    Machine,
+    Place,
+    Report,
+    acceptance_of,
+    as_kernel,
+    once,
+    pick,
+)
+from langevin.kernels.metrics import Metric
+from langevin.posterior import Posterior
+
+
+class Trajectory(NamedTuple):
+    """A trajectory on its way.
+
+    Attributes:
+        draw: Where it began.
+        position, gradient, velocity: Where it is.
+        ready: False while the log-density at the position is not known.
+        steps: Steps so far.
+        num_steps: Steps to take.
+    """
+
+    draw: Place
+    position: jax.Array
+    gradient: jax.Array
+    velocity: jax.Array
+    ready: jax.Array
+    steps: jax.Array
+    num_steps: jax.Array
+
+
+def hmc(
+    posterior: Posterior,
+    step_size: float,
+    metric: Metric | None = None,
+    *,
+    num_steps: int | None = None,
+    length: float = 1.5,
+    jitter: float = 0.3,
+) -> Kernel:
+    """Hamiltonian Monte Carlo as a bare kernel, whose step is a whole draw.
+
+    Args:
+        posterior: The target.
+        step_size: Of the leapfrog, in units of the metric.
+        metric: G; None for the identity.
+        num_steps: Leapfrog steps of a trajectory; None for as many as `length` takes.
+        length: The time that a trajectory takes, `num_steps * step_size`.
+        jitter: The number of steps is multiplied with a number evenly between `1 - jitter` and `1 + jitter`.
+    """
+    return as_kernel(hmc_machine(num_steps, length, jitter), posterior, step_size, metric)
+
+
+def hmc_machine(num_steps: int | None, length: float, jitter: float) -> Machine:
+    """The machine: see the top of this module."""
+
+    def rest(position: jax.Array) -> Trajectory:
+        zeros, zero, count = jnp.zeros_like(position), jnp.zeros((), position.dtype), jnp.zeros((), jnp.int32)
+        place = Place(position, zeros, zero, zero)
+        return Trajectory(place, position, zeros, zeros, jnp.zeros((), bool), count, count)
+
+    def step(state: Trajectory, inputs: Inputs) -> tuple[Trajectory, Report]:
+        eps = jnp.where(state.ready, inputs.step_size, 0.0)
+        midway = state.velocity + eps / 2 * state.gradient
+        position = state.position + eps * metrics.unwhiten(inputs.metric, midway)
+        log_density, gradient = inputs.evaluate(position)
+        velocity = midway + eps / 2 * gradient
+        place = Place(position, gradient, log_density, jnp.vdot(velocity, velocity) / 2 - log_density)
+        drop = once(state.draw.energy - place.energy)
+        drop = jnp.where(jnp.isnan(drop), -jnp.inf, drop)
+        steps = state.steps + 1
+        diverging = state.ready & (drop < -MOST_ENERGY_ERROR)
+        done = state.ready & (diverging | (steps >= state.num_steps))
+        began = done | (~state.ready & jnp.isfinite(log_density) & jnp.isfinite(jnp.sum(gradient)))
+        take = ~state.ready | (done & (inputs.uniforms[0] < jnp.exp(drop)))
+        draw = pick(take, place, state.draw)
+        wanted = length / inputs.step_size if num_steps is None else jnp.asarray(float(num_steps))
+        jittered = jnp.round(wanted * (1 + jitter * (2 * inputs.uniforms[1] - 1)))
+        start_energy = jnp.vdot(inputs.noise, inputs.noise) / 2 - draw.log_density
+        following = Trajectory(
+            draw=draw._replace(energy=jnp.where(began, start_energy, draw.energy)),
+            position=pick(began, draw.position, position),
+            gradient=pick(began, draw.gradient, gradient),
+            velocity=pick(began, inputs.noise, velocity),
+            ready=state.ready | began,
+            steps=jnp.where(began, 0, steps),
+            num_steps=jnp.where(began, jnp.clip(jittered, 1, 1e6).astype(jnp.int32), state.num_steps),
+        )
+        depth = jnp.zeros((), jnp.int32)
+        return following, Report(done, began, draw, acceptance_of(drop), -drop, steps, depth, diverging)
+
+    return Machine(rest, step)

@@ -1,0 +1,224 @@
+"""Samplers as machines that ask for one log-density at a time.
+
+A machine step takes the log-density at exactly one position and does all the rest of the sampler's work around it:
+leapfrog, tree, acceptance, the start of the next trajectory. A draw is there when the report says so. The log-density
+is thus traced at one single place in a program, which compiles quickly; and vectorised chains never wait for the one
+with the longest trajectory, since each is somewhere in its own at every step (Dance et al. 2025, 'Efficiently
+vectorized MCMC on modern accelerators').
+
+Machines work on flat vectors in whitened units: velocities are standard normal, positions move by `eps R velocity`, and
+gradients are `R^T gradient` (see `langevin.kernels.metrics`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from langevin.kernels import metrics
+from langevin.kernels.base import Kernel
+from langevin.kernels.metrics import Metric
+from langevin.keys import at_step
+from langevin.posterior import Batch, Key, Position, Posterior
+
+NUM_UNIFORMS = 3
+# An energy that is lost on the way tells that the leapfrog went wrong; the limit is Stan's.
+MOST_ENERGY_ERROR = 1000.0
+
+Evaluate = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+
+
+class Place(NamedTuple):
+    """A position that can become a draw.
+
+    Attributes:
+        position: A flat vector.
+        gradient: The whitened gradient there.
+        log_density: The log-density there.
+        energy: The Hamiltonian there, `|velocity|^2 / 2 - log_density`.
+    """
+
+    position: jax.Array
+    gradient: jax.Array
+    log_density: jax.Array
+    energy: jax.Array
+
+
+class Inputs(NamedTuple):
+    """What a machine step gets from outside.
+
+    Attributes:
+        evaluate: `position -> (log_density, whitened gradient)`; to be called exactly once.
+        step_size: The step.
+        metric: G, on flat vectors; None for the identity.
+        noise: Standard normal numbers for the next trajectory; not used unless one begins.
+        uniforms: `NUM_UNIFORMS` uniform numbers, new at each step.
+    """
+
+    evaluate: Evaluate
+    step_size: Any
+    metric: Metric | None
+    noise: jax.Array
+    uniforms: jax.Array
+
+
+class Report(NamedTuple):
+    """What a machine step tells.
+
+    Attributes:
+        done: Whether a trajectory ended with this step, so that `draw` is a new draw.
+        began: Whether a trajectory begins, so that the noise was used.
+        draw: The latest draw.
+        acceptance_rate: How likely the proposals of the trajectory are to be accepted, on average so far.
+        energy_error: The energy of the draw (or the proposal) minus the energy at the start.
+        n_steps: Gradients of the trajectory.
+        tree_depth: Doublings of the trajectory.
+        diverging: Whether the energy was lost.
+    """
+
+    done: jax.Array
+    began: jax.Array
+    draw: Place
+    acceptance_rate: jax.Array
+    energy_error: jax.Array
+    n_steps: jax.Array
+    tree_depth: jax.Array
+    diverging: jax.Array
+
+
+class Machine(NamedTuple):
+    """A sampler, cut at its gradients.
+
+    Attributes:
+        rest: `position -> state`: at rest, when nothing is known of the position. The first step finds the log-density
+            there. If that is finite, a trajectory begins.
+        step: `(state, inputs) -> (state, report)`. The state has `draw`, a `Place`, and `ready`, which tells whether
+            the log-density is known there.
+        needs_gradient: If not, gradients are zeros.
+    """
+
+    rest: Callable[[jax.Array], Any]
+    step: Callable[[Any, Inputs], tuple[Any, Report]]
+    needs_gradient: bool = True
+
+
+class MachineState(NamedTuple):
+    """A machine between two draws.
+
+    Attributes:
+        position: Where the chain is, a pytree.
+        machine: The machine's own state, which has begun the next trajectory.
+    """
+
+    position: Position
+    machine: Any
+
+
+class MachineInfo(NamedTuple):
+    """What a draw tells: see `Report` and `Place`."""
+
+    log_density: jax.Array
+    step_size: jax.Array
+    acceptance_rate: jax.Array
+    energy: jax.Array
+    energy_error: jax.Array
+    n_steps: jax.Array
+    tree_depth: jax.Array
+    diverging: jax.Array
+
+
+def as_kernel(machine: Machine, posterior: Posterior, step_size: float, metric: Metric | None) -> Kernel:
+    """A machine as a kernel whose step is a whole draw.
+
+    With minibatches the chain goes on from what the last one said of its position, which nothing corrects: the draws
+    are those of the posterior only with `batch=None`.
+    """
+
+    def advance(state: Any, key: Key, number: jax.Array, position: Position, batch: Batch | None) -> Any:
+        flat, unravel = ravel_pytree(position)
+        noise_key, uniform_key = jax.random.split(at_step(key, number))
+        noise = jax.random.normal(noise_key, flat.shape, flat.dtype)
+        uniforms = jax.random.uniform(uniform_key, (NUM_UNIFORMS,), flat.dtype)
+        flattened = flat_metric(metric)
+        evaluate = evaluator(machine, posterior, unravel, flattened, batch)
+        return machine.step(state, Inputs(evaluate, step_size, flattened, noise, uniforms))
+
+    def init(key: Key, position: Position, batch: Batch | None) -> MachineState:
+        state, _ = advance(machine.rest(ravel_pytree(position)[0]), key, jnp.uint32(0), position, batch)
+        return MachineState(position, state)
+
+    def step(key: Key, state: MachineState, batch: Batch | None) -> tuple[MachineState, MachineInfo]:
+        def one(carry: Any) -> Any:
+            inner, _, number = carry
+            inner, report = advance(inner, key, number, state.position, batch)
+            return inner, report, number + 1
+
+        shape = jax.eval_shape(lambda inner: one((inner, None, jnp.uint32(0)))[1], state.machine)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        inner, report, _ = jax.lax.while_loop(lambda c: ~c[1].done, one, (state.machine, nothing, jnp.uint32(0)))
+        draw = report.draw
+        info = MachineInfo(
+            draw.log_density,
+            jnp.asarray(step_size, draw.position.dtype),
+            report.acceptance_rate,
+            draw.energy,
+            report.energy_error,
+            report.n_steps,
+            report.tree_depth,
+            report.diverging,
+        )
+        return MachineState(ravel_pytree(state.position)[1](draw.position), inner), info
+
+    return Kernel(init, step)
+
+
+def evaluator(
+    machine: Machine,
+    posterior: Posterior,
+    unravel: Callable[[jax.Array], Position],
+    metric: Metric | None,
+    batch: Batch | None = None,
+) -> Evaluate:
+    """`position -> (log_density, whitened gradient)`, on flat vectors."""
+
+    def log_density(position: jax.Array) -> jax.Array:
+        return posterior.log_density(unravel(position), batch)
+
+    def evaluate(position: jax.Array) -> tuple[jax.Array, jax.Array]:
+        if not machine.needs_gradient:
+            return log_density(position), jnp.zeros_like(position)
+        value, gradient = jax.value_and_grad(log_density)(position)
+        return value, metrics.whiten(metric, gradient)
+
+    return evaluate
+
+
+def flat_metric(metric: Metric | None) -> Metric | None:
+    """The same metric on flat vectors."""
+    if isinstance(metric, metrics.Diagonal):
+        return metrics.Diagonal(ravel_pytree(metric.variance)[0])
+    return metric
+
+
+def acceptance_of(drop: jax.Array) -> jax.Array:
+    """min(1, exp(drop)): how likely a proposal with this drop in energy is to be accepted."""
+    return jnp.exp(jnp.minimum(drop, 0.0))
+
+
+def pick(flag: jax.Array, this: Any, other: Any) -> Any:
+    """`jnp.where` over pytrees."""
+    return jax.tree.map(lambda a, b: jnp.where(flag, a, b), this, other)
+
+
+def once(number: jax.Array) -> jax.Array:
+    """The same number, computed once.
+
+    XLA copies cheap arithmetic into every kernel that needs its result, and a machine has dozens that all need to know
+    what happens in the step: half the time of compilation went there. It does not copy a reduction.
+    """
+    least = -jnp.inf if jnp.issubdtype(number.dtype, jnp.floating) else jnp.iinfo(number.dtype).min
+    return jnp.max(jnp.where(jnp.arange(2) == 0, number, jnp.asarray(least, number.dtype)))

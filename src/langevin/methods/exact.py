@@ -1,0 +1,188 @@
+"""Methods that see all rows, and whose draws are from the posterior itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Literal
+
+from langevin import checks
+from langevin.errors import SettingError
+from langevin.kernels.base import Kernel
+from langevin.kernels.hmc import hmc_machine
+from langevin.kernels.machines import Machine, as_kernel
+from langevin.kernels.mala import mala_machine
+from langevin.kernels.nuts import nuts_machine
+from langevin.kernels.rwm import rwm_machine
+from langevin.posterior import Posterior
+from langevin.tuning import Tuning
+
+ExactMetric = Literal["auto", "unit", "diagonal", "dense", "lowrank"]
+METRICS = ("auto", "unit", "diagonal", "dense", "lowrank")
+
+
+@dataclasses.dataclass(frozen=True)
+class NUTS:
+    """The No-U-Turn sampler: Hamiltonian trajectories that stop where they turn back (see `langevin.kernels.nuts`).
+
+    Args:
+        target_accept: The acceptance that warm-up adapts the step to. Raise it where trajectories diverge.
+        max_depth: A trajectory has at most `2**max_depth - 1` steps.
+        metric: What the step is measured in. "dense" follows every correlation, "lowrank" the strongest, "diagonal"
+            none. "auto" is dense up to 128 coordinates, then diagonal.
+        rank: How many directions "lowrank" follows.
+        step_size: A step that warm-up leaves as it is; by default it is adapted.
+    """
+
+    target_accept: float = 0.8
+    max_depth: int = 10
+    metric: ExactMetric = "auto"
+    rank: int = 32
+    step_size: float | Literal["auto"] = "auto"
+
+    independent_batches: ClassVar[bool] = False
+    least_steps: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        _check(self)
+        checks.count("NUTS", "max_depth", self.max_depth)
+        if self.max_depth > 20:
+            raise SettingError(f"`NUTS`: `max_depth` must be at most 20; got {self.max_depth}. Try 10.")
+
+    def machine(self) -> Machine:
+        """The machine that makes its draws."""
+        return nuts_machine(self.max_depth)
+
+    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
+        """The bare kernel."""
+        return _kernel(self, posterior, tuning)
+
+
+@dataclasses.dataclass(frozen=True)
+class HMC:
+    """Hamiltonian Monte Carlo with trajectories of a given length (see `langevin.kernels.hmc`).
+
+    Args:
+        target_accept: The acceptance that warm-up adapts the step to.
+        num_steps: Leapfrog steps of a trajectory; None for as many as `length` takes.
+        length: The time of a trajectory, in units of the metric: on a Gaussian, pi/2 leads to an independent draw.
+        jitter: The number of steps varies by this part, evenly.
+        metric: As in `NUTS`.
+        rank: As in `NUTS`.
+        step_size: As in `NUTS`.
+    """
+
+    target_accept: float = 0.8
+    num_steps: int | None = None
+    length: float = 1.5
+    jitter: float = 0.3
+    metric: ExactMetric = "auto"
+    rank: int = 32
+    step_size: float | Literal["auto"] = "auto"
+
+    independent_batches: ClassVar[bool] = False
+    least_steps: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        _check(self)
+        checks.positive("HMC", "length", self.length, "1.5")
+        if self.num_steps is not None:
+            checks.count("HMC", "num_steps", self.num_steps)
+        if not (checks.is_number(self.jitter) and 0 <= self.jitter < 1):
+            raise SettingError(f"`HMC`: `jitter` must be in [0, 1); got {self.jitter!r}. Try 0.3.")
+
+    def machine(self) -> Machine:
+        """The machine that makes its draws."""
+        return hmc_machine(self.num_steps, self.length, self.jitter)
+
+    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
+        """The bare kernel."""
+        return _kernel(self, posterior, tuning)
+
+
+@dataclasses.dataclass(frozen=True)
+class MALA:
+    """The Metropolis-adjusted Langevin algorithm (see `langevin.kernels.mala`).
+
+    Args:
+        target_accept: The acceptance that warm-up adapts the step to; 0.574 is best in many dimensions (Roberts &
+            Rosenthal 1998).
+        metric: As in `NUTS`.
+        rank: As in `NUTS`.
+        step_size: As in `NUTS`: the sd of a proposal's noise.
+    """
+
+    target_accept: float = 0.574
+    metric: ExactMetric = "auto"
+    rank: int = 32
+    step_size: float | Literal["auto"] = "auto"
+
+    independent_batches: ClassVar[bool] = False
+    least_steps: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def machine(self) -> Machine:
+        """The machine that makes its draws."""
+        return mala_machine()
+
+    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
+        """The bare kernel."""
+        return _kernel(self, posterior, tuning)
+
+
+@dataclasses.dataclass(frozen=True)
+class RWM:
+    """Random-walk Metropolis, which takes no gradient (see `langevin.kernels.rwm`).
+
+    Args:
+        target_accept: The acceptance that warm-up adapts the step to; 0.234 is best in many dimensions, 0.44 in one
+            (Gelman, Roberts & Gilks 1996).
+        metric: As in `NUTS`; from the draws alone.
+        rank: As in `NUTS`.
+        step_size: As in `NUTS`: the sd of a proposal.
+    """
+
+    target_accept: float = 0.3
+    metric: ExactMetric = "auto"
+    rank: int = 32
+    step_size: float | Literal["auto"] = "auto"
+
+    independent_batches: ClassVar[bool] = False
+    least_steps: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def machine(self) -> Machine:
+        """The machine that makes its draws."""
+        return rwm_machine()
+
+    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
+        """The bare kernel."""
+        return _kernel(self, posterior, tuning)
+
+
+Exact = NUTS | HMC | MALA | RWM
+
+
+def _check(method: Any) -> None:
+    name = type(method).__name__
+    if not (checks.is_number(method.target_accept) and 0 < method.target_accept < 1):
+        raise SettingError(f"`{name}`: `target_accept` must be between 0 and 1; got {method.target_accept!r}. Try 0.8.")
+    checks.choice(name, "metric", method.metric, METRICS)
+    checks.count(name, "rank", method.rank)
+    if isinstance(method.step_size, str):
+        checks.choice(name, "step_size", method.step_size, ("auto",))
+    else:
+        checks.positive(name, "step_size", method.step_size, "0.1, or leave it to warm-up")
+        object.__setattr__(method, "step_size", float(method.step_size))
+
+
+def _kernel(method: Any, posterior: Posterior, tuning: Tuning) -> Kernel:
+    step_size = tuning.step_size if method.step_size == "auto" else method.step_size
+    if step_size is None:
+        raise SettingError(
+            f"`{type(method).__name__}`: `step_size='auto'` is chosen by warm-up. For a bare kernel, give a number."
+        )
+    return as_kernel(method.machine(), posterior, step_size, tuning.metric)
