@@ -7,7 +7,8 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-NAMES = ("sgld_throughput", "auto_step", "compile_time")
+NAMES = ("sgld_throughput", "auto_step", "compile_time", "nuts")
+NUTS_LIBRARIES = ("langevin", "numpyro", "blackjax", "nutpie")
 
 INTRODUCTION = """# Benchmarks
 
@@ -157,7 +158,107 @@ defaults.
 What we lose: {losses}. The largest effective size is that of {best}; and NUTS is exact."""
 
 
-RENDERERS = {"sgld_throughput": sgld_throughput, "auto_step": auto_step, "compile_time": compile_time}
+def nuts(figures: dict) -> str:
+    """Effective draws a second by model and library, cold and warm; what they cost in gradients; compilation."""
+    models = figures["models"]
+    repeats = {name: model["repeats"] for name, model in models.items()}
+    most = max(repeats.values())
+    fewer = ", ".join(f"{name}: {count}" for name, count in repeats.items() if count < most)
+    cold, warm = (_nuts_speeds(figures, phase) for phase in ("cold", "warm"))
+    prices = table(
+        ["model", *NUTS_LIBRARIES],
+        [[name, *(_nuts_price(model, library) for library in NUTS_LIBRARIES)] for name, model in models.items()],
+    )
+    compilation = figures["compilation"]
+    seconds = table(
+        ["contestant", "nothing kept, s", "compiled code on disk, s"],
+        [
+            [name, *("-" if row[kind] is None else f"{row[kind]:.1f}" for kind in ("fresh", "cached"))]
+            for name, row in compilation["seconds"].items()
+        ],
+    )
+    return f"""## How fast is NUTS?
+
+4 chains of {figures["num_warmup"]:,} + {figures["num_draws"]:,}, in fresh processes that alternate between the
+contestants; the median of {most}{f" ({fewer})" if fewer else ""}. The figures are effective draws a second: the bulk
+effective size of the worst parameter, by arviz-stats, over the seconds it took. NumPyro and BlackJAX are run with their
+chains vectorised and with a device each, NumPyro also with a compiled function around `mcmc.run`; each cell is the way
+that took the fewest seconds. nutpie samples the same posteriors as PyMC models, in float64; the others are in float32.
+
+Cold: imports, compilation and draws, with no compiled code kept from before.
+
+{cold}
+
+Warm: the same again in the same process, with another seed.
+
+{warm}
+
+Gradients an effective draw, sampling only; then the largest R-hat and the divergences; of the warm runs. Where R-hat is
+far from 1, effective sizes are poor estimates.
+
+{prices}
+
+{_nuts_disagreements(models)}
+
+Seconds of a call of {compilation["num_steps"] // 2} + {compilation["num_steps"] // 2} on {compilation["model"]}, after
+the imports: tracing and compiling. Then the same in a second process, with JAX's cache of compiled code on disk.
+
+{seconds}
+
+What we lose: {_nuts_losses(models)}"""
+
+
+def _nuts_speeds(figures: dict, phase: str) -> str:
+    rows = []
+    for name, model in figures["models"].items():
+        best = [model["contestants"][model["fastest"][phase][library]][phase] for library in NUTS_LIBRARIES]
+        speeds = [_nuts_speed(row, model["repeats"]) for row in best]
+        rows.append([name, *speeds, _nuts_ratio(model["ratios"][phase], "best peer")])
+    means = figures["geometric_means"][phase]
+    ratios = [_nuts_ratio(means, library) for library in (*NUTS_LIBRARIES[1:], "best peer")]
+    rows.append(["langevin / peer, geometric mean", "", *ratios])
+    return table(["model", *NUTS_LIBRARIES, "langevin / best peer"], rows)
+
+
+def _nuts_speed(row: dict, repeats: int) -> str:
+    if "outcome" in row:
+        return row["outcome"]
+    missing = f" ({row['finished']} of {repeats} runs)" if row["finished"] < repeats else ""
+    return f"{row['ess_a_second']:,.1f}{missing}"
+
+
+def _nuts_ratio(ratios: dict, name: str) -> str:
+    return f"{ratios[name]:.2f}" if name in ratios else "-"
+
+
+def _nuts_price(model: dict, library: str) -> str:
+    row = model["contestants"][model["fastest"]["warm"][library]]["warm"]
+    if "outcome" in row:
+        return row["outcome"]
+    return f"{row['gradients_an_effective_draw']:,.1f}; {row['largest_rhat']:.2f}; {row['divergences']:,.0f}"
+
+
+def _nuts_disagreements(models: dict) -> str:
+    sentences = [
+        f"{name}, {' and '.join(pair['between'])}: {pair['coordinate']} by {pair['mcses']:.1f} errors"
+        for name, model in models.items()
+        for pair in model["disagreements"]
+    ]
+    if not sentences:
+        return "No posterior mean differs between two contestants by more than 5 of its Monte Carlo errors."
+    return f"Posterior means that differ by more than 5 of their Monte Carlo errors: {'; '.join(sentences)}."
+
+
+def _nuts_losses(models: dict) -> str:
+    phases = [(name, phase, model["ratios"][phase]) for name, model in models.items() for phase in ("cold", "warm")]
+    ranked = [(f"{name} ({phase}", ratios["best peer"]) for name, phase, ratios in phases if ratios]
+    slower = [f"{place}, {ratio:.2f})" for place, ratio in ranked if ratio < 1]
+    missing = [f"{name} ({phase})" for name, phase, ratios in phases if not ratios]
+    losses = f"a peer is faster on {', '.join(slower)}." if slower else "no peer is faster on any of these."
+    return losses + (f" There is no comparison on {', '.join(missing)}." if missing else "")
+
+
+RENDERERS = {"sgld_throughput": sgld_throughput, "auto_step": auto_step, "compile_time": compile_time, "nuts": nuts}
 
 
 def render(results: dict[str, dict]) -> str:

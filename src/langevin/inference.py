@@ -40,6 +40,7 @@ def fit(
     *,
     constants: Mapping[str, Any] | None = None,
     rows: str | tuple[str, ...] | None = None,
+    noncentred: bool | tuple[str, ...] = False,
     num_chains: int = 4,
     num_warmup: int = 1000,
     num_draws: int = 1000,
@@ -56,6 +57,8 @@ def fit(
         method: A method such as `lv.SGLD()`, or its name in lower case.
         constants: Arguments of the program that are passed whole.
         rows: The name of the program's plate over the rows, where it cannot be told by its size.
+        noncentred: Sites of the program whose noise is inferred, in place of the site itself: for random effects and
+            walks of unknown scale (see `langevin.models.centring`). True for every site that has a location and scale.
         num_chains: Chains; they run side by side.
         num_warmup: Steps to find the mode, or, where the step size is given, to burn in. A schedule starts anew with
             the draws.
@@ -95,7 +98,7 @@ def fit(
     _check_together(method, num_draws, batches)
     # Judging the draws needs arviz-stats, which takes a second to import: it does so while XLA compiles.
     threading.Thread(target=importlib.import_module, args=("arviz_stats",), daemon=True).start()
-    posterior = _posterior(model, table, constants or {}, rows, batches)
+    posterior = _posterior(model, table, constants or {}, rows, noncentred, batches)
     together = 1
     with Bars() if progress else nullcontext(silent) as watch:
         if isinstance(method, Exact):
@@ -120,6 +123,7 @@ def fit(
         "num_warmup": num_warmup,
         "num_draws": num_draws,
         "thin": thin,
+        "noncentred": noncentred,
         "batches": None if batches is None else dataclasses.asdict(batches),
         "num_data": posterior.num_data,
         "seed": words,
@@ -137,17 +141,24 @@ def fit(
 
 
 def _posterior(
-    model: Any, table: Table, constants: Mapping[str, Any], rows: str | tuple[str, ...] | None, batches: Batches | None
+    model: Any,
+    table: Table,
+    constants: Mapping[str, Any],
+    rows: str | tuple[str, ...] | None,
+    noncentred: bool | tuple[str, ...],
+    batches: Batches | None,
 ) -> Posterior:
+    if isinstance(noncentred, str):
+        noncentred = (noncentred,)
     if isinstance(model, Density):
-        if constants or rows:
+        if constants or rows or noncentred:
             raise SettingError(
-                "`constants` and `rows` are for NumPyro programs; a `Density` closes over what it needs."
+                "`constants`, `rows` and `noncentred` are for NumPyro programs; a `Density` closes over what it needs."
             )
         return model.posterior(table, minibatch=batches is not None)
     if not callable(model):
         raise ModelError(f"`model` must be a NumPyro program or an lv.Density; got {model!r}.")
-    return Program(model, constants, rows).posterior(table, minibatch=batches is not None)
+    return Program(model, constants, rows, noncentred).posterior(table, minibatch=batches is not None)
 
 
 def _check_together(method: Method, num_draws: int, batches: Batches | None) -> None:

@@ -3,7 +3,7 @@
 1. Every chain looks for a start with a finite log-density. The gradients there give the first metric.
 2. The metric is made anew from the later half of the draws so far and the gradients at them, at first often, then
    seldom; chains are pooled, each around its own mean. The step size adapts all the time, by dual averaging.
-3. After 85 % of the warm-up the metric stays, and at its end the step size.
+3. After 85 % of the warm-up the metric stays, and at its end the step size. At first, trajectories are kept short.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from langevin.drivers import mass
 from langevin.drivers.trajectories import Trajectories
 from langevin.drivers.warmup import MOST_TRIES
 from langevin.kernels import dual_averaging
+from langevin.kernels.machines import MOST_STEPS
 from langevin.progress import OnChunk
 
 # When the metric is made anew, in parts of the warm-up.
 UPDATES = (0.01, 0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85)
+# Until then trajectories are cut off after so many steps: with a poor metric, longer ones are not worth their price.
+CUT_OFF = ((0.1, 63), (0.3, 255))
 LEAST_WINDOW = 5
 MOST_BYTES_A_WINDOW = 500_000_000
 
@@ -66,6 +69,7 @@ def adapt(chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk:
         when = round(part * num_warmup)
         if when < 2 * LEAST_WINDOW:
             continue
+        chains.most_steps_a_trajectory = next((most for until, most in CUT_OFF if part <= until), MOST_STEPS)
         for window, harvests in zip(windows, chains.run(when * num_chains, on_chunk=on_chunk), strict=True):
             for harvest in harvests:
                 window.add(harvest.position, mass.plain_gradient(chains.metric, harvest.gradient))
@@ -78,6 +82,7 @@ def adapt(chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk:
                 step_size = float(np.exp(chains.adaptation.numbers[1]))
                 chains.adaptation = dual_averaging.begin(step_size, num_chains, chains.dtype)
             chains.rest(chains.positions)
+    chains.most_steps_a_trajectory = MOST_STEPS
     chains.run(num_warmup * num_chains, on_chunk=on_chunk)
     chains.adapting = False
 

@@ -19,6 +19,8 @@ PRIOR_DRAWS = 5.0
 # Directions that are stretched by less than this (either way) are left to the scale.
 LEAST_STRETCH = 1.5
 WIDEST = 1e12
+# With many coordinates, correlations are looked for in the span of so many draws and their gradients.
+MOST_SUBSPACE_DRAWS = 256
 
 
 def round_metric(kind: str, size: int, rank: int, dtype: Any) -> Metric | None:
@@ -74,6 +76,9 @@ def _centred(chains: list[np.ndarray]) -> np.ndarray:
 def _round(x: np.ndarray, g: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvectors and eigenvalues, other than 1, of the geometric mean of cov(x) and cov(g)^-1."""
     size = x.shape[1]
+    if len(x) > MOST_SUBSPACE_DRAWS and size > 2 * MOST_SUBSPACE_DRAWS:
+        chosen = np.linspace(0, len(x) - 1, MOST_SUBSPACE_DRAWS).astype(int)
+        x, g, count = x[chosen], g[chosen], MOST_SUBSPACE_DRAWS
     if 2 * len(x) >= size:
         basis = np.eye(size)
     else:
@@ -107,7 +112,8 @@ def _as_metric(
     padded[:, : len(chosen)] = vectors[:, chosen]
     widths = np.ones(rank)
     widths[: len(chosen)] = stretches[chosen]
-    return LowRank(np.asarray(scale, dtype), np.asarray(padded, dtype), np.asarray(widths, dtype))
+    columns = np.asarray(padded, dtype)
+    return LowRank(np.asarray(scale, dtype), columns, np.ascontiguousarray(columns.T), np.asarray(widths, dtype))
 
 
 def plain_gradient(metric: Metric | None, whitened: np.ndarray) -> np.ndarray:

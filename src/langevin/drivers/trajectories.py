@@ -20,7 +20,7 @@ from jax.flatten_util import ravel_pytree
 from langevin.drivers.programs import compiled
 from langevin.kernels import dual_averaging
 from langevin.kernels.dual_averaging import Adaptation
-from langevin.kernels.machines import NUM_UNIFORMS, Inputs, Report, evaluator, pick
+from langevin.kernels.machines import MOST_STEPS, NUM_UNIFORMS, Inputs, Report, evaluator, pick
 from langevin.kernels.metrics import Metric
 from langevin.methods import Exact
 from langevin.posterior import Position, Posterior
@@ -100,6 +100,7 @@ class Trajectories:
         self.steps = 0
         self.adaptation = dual_averaging.begin(0.5 * self.size**-0.25, num_chains, self.dtype)
         self.adapting = False
+        self.most_steps_a_trajectory = MOST_STEPS
         machine = method.machine()
         self.needs_gradient = machine.needs_gradient
         state = jax.eval_shape(machine.rest, jax.ShapeDtypeStruct((self.size,), self.dtype))
@@ -176,7 +177,7 @@ class Trajectories:
             noise,
             self._decisions.ahead,
             targets.astype(np.int32),
-            np.asarray([total, limit], np.int32),
+            np.asarray([total, limit, self.most_steps_a_trajectory], np.int32),
         )
         if self._program is None:
             self._program = compiled(_advance, self.method, *arguments)
@@ -234,10 +235,10 @@ def _advance(
     machine = method.machine()
     evaluate = evaluator(machine, posterior, ravel_pytree(example)[1], metric)
     num_steps, (num_chains, num_noise, size) = len(uniforms), noise.shape
-    total, limit = limits
+    total, limit, most_steps = limits
 
     def one_chain(state: Any, noise: jax.Array, uniforms: jax.Array, step_size: jax.Array) -> tuple[Any, Report]:
-        return machine.step(state, Inputs(evaluate, step_size, metric, noise, uniforms))
+        return machine.step(state, Inputs(evaluate, step_size, metric, noise, uniforms, most_steps))
 
     def going(carry: Any) -> jax.Array:
         number, _, _, used, drawn, _ = carry

@@ -96,7 +96,7 @@ def hmc_machine(num_steps: int | None, length: float, jitter: float) -> Machine:
         drop = jnp.where(jnp.isnan(drop), -jnp.inf, drop)
         steps = state.steps + 1
         diverging = state.ready & (drop < -MOST_ENERGY_ERROR)
-        done = state.ready & (diverging | (steps >= state.num_steps))
+        done = state.ready & (diverging | (steps >= jnp.minimum(state.num_steps, inputs.most_steps)))
         began = done | (~state.ready & jnp.isfinite(log_density) & jnp.isfinite(jnp.sum(gradient)))
         take = ~state.ready | (done & (inputs.uniforms[0] < jnp.exp(drop)))
         draw = pick(take, place, state.draw)

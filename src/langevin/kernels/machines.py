@@ -28,6 +28,7 @@ from langevin.posterior import Batch, Key, Position, Posterior
 NUM_UNIFORMS = 3
 # An energy that is lost on the way tells that the leapfrog went wrong; the limit is Stan's.
 MOST_ENERGY_ERROR = 1000.0
+MOST_STEPS = 2**30
 
 Evaluate = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
@@ -57,6 +58,7 @@ class Inputs(NamedTuple):
         metric: G, on flat vectors; None for the identity.
         noise: Standard normal numbers for the next trajectory; not used unless one begins.
         uniforms: `NUM_UNIFORMS` uniform numbers, new at each step.
+        most_steps: A trajectory is cut off after so many steps, as warm-up does while the metric is still poor.
     """
 
     evaluate: Evaluate
@@ -64,6 +66,7 @@ class Inputs(NamedTuple):
     metric: Metric | None
     noise: jax.Array
     uniforms: jax.Array
+    most_steps: Any = MOST_STEPS
 
 
 class Report(NamedTuple):

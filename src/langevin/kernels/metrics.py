@@ -66,11 +66,13 @@ class LowRank:
     Attributes:
         scale: (size,).
         vectors: (size, rank), orthonormal columns; zero columns do nothing.
+        rows: `vectors` transposed: in this form too the product is twice as fast.
         stretches: (rank,): how much wider than `scale` alone says the posterior is along each.
     """
 
     scale: jax.Array
     vectors: jax.Array
+    rows: jax.Array
     stretches: jax.Array
 
     def unwhiten(self, vector: Position) -> Position:
@@ -84,7 +86,7 @@ class LowRank:
         return unravel(self._stretch(self.scale * flat))
 
     def _stretch(self, flat: jax.Array) -> jax.Array:
-        return flat + self.vectors @ ((self.stretches - 1) * (self.vectors.T @ flat))
+        return flat + ((self.stretches - 1) * (flat @ self.vectors)) @ self.rows
 
 
 Metric = Diagonal | Dense | LowRank

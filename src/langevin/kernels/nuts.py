@@ -181,24 +181,32 @@ def nuts_machine(max_depth: int) -> Machine:
         drop = once(tree.start_energy - place.energy)
         drop = jnp.where(jnp.isnan(drop), -jnp.inf, drop)
         part_log_weight = jnp.logaddexp(tree.part_log_weight, drop)
-        slot, turns = _turns(tree, new, max_depth)
-        events = _events(tree, inputs, place, drop, part_log_weight, turns, max_depth)
-        return _next(tree, inputs, events, new, place, drop, part_log_weight, slot)
+        tree, turns = _turns(tree, new, max_depth)
+        cut = (tree.depth + 1 >= max_depth) | (tree.steps + 1 >= inputs.most_steps)
+        events = _events(tree, inputs, place, drop, part_log_weight, turns, cut)
+        return _next(tree, inputs, events, new, place, drop, part_log_weight)
 
     return Machine(rest, step)
 
 
-def _turns(tree: Tree, new: End, max_depth: int) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
-    """The slot for the new leaf; and whether the part, the whole, and the part with its neighbour turn back."""
-    levels = _levels(max_depth)
+def _turns(tree: Tree, new: End, max_depth: int) -> tuple[Tree, tuple[jax.Array, jax.Array, jax.Array]]:
+    """Remembers the new leaf; and tells whether the part, the whole, and the part with its neighbour turn back.
+
+    No stretch that is checked at a leaf starts in the slot that it is written to. So the memory is written first, and
+    then read, which lets XLA write it in place.
+    """
+    slot, checked = _stretches(tree.leaf, _levels(max_depth))
+    written = jnp.arange(len(checked)) == slot
+    velocities = pick(written[:, None], new.velocity, tree.memory.velocities)
+    sums = pick(written[:, None], tree.sum, tree.memory.sums)
+    dots = pick(written, jnp.vdot(new.velocity, tree.sum), tree.memory.dots)
     summed = tree.sum + new.velocity
-    forward = jnp.vdot(new.velocity, summed)
-    slot, checked = _stretches(tree.leaf, levels)
-    back = (tree.memory.velocities @ summed <= tree.memory.dots) | (forward <= tree.memory.sums @ new.velocity)
+    back = (velocities @ summed <= dots) | (jnp.vdot(new.velocity, summed) <= sums @ new.velocity)
     whole, joint = tree.total + summed, tree.near + summed
     whole_turns = (jnp.vdot(tree.far.velocity, whole) <= 0) | (jnp.vdot(new.velocity, whole) <= 0)
     joint_turns = (jnp.vdot(tree.near, joint) <= 0) | (jnp.vdot(new.velocity, joint) <= 0)
-    return slot, (jnp.any(checked & back), whole_turns, joint_turns)
+    turns = (jnp.any(checked & back), whole_turns, joint_turns)
+    return tree._replace(memory=Memory(velocities, sums, dots)), turns
 
 
 def _stretches(leaf: jax.Array, levels: int) -> tuple[jax.Array, jax.Array]:
@@ -220,14 +228,14 @@ def _events(
     drop: jax.Array,
     part_log_weight: jax.Array,
     turns: tuple[jax.Array, jax.Array, jax.Array],
-    max_depth: int,
+    cut: jax.Array,
 ) -> Events:
     part_turns, whole_turns, joint_turns = turns
     turned = jnp.where(tree.leaf == 0, whole_turns, tree.turned)
     diverging = drop < -MOST_ENERGY_ERROR
     failed = diverging | part_turns
     joins = (tree.leaf + 1 == 1 << tree.depth) & ~failed & tree.ready
-    ends = whole_turns | joint_turns | turned | (tree.depth + 1 >= max_depth)
+    ends = whole_turns | joint_turns | turned | cut
     done = (failed | (joins & ends)) & tree.ready
     finite = jnp.isfinite(place.log_density) & jnp.isfinite(jnp.sum(place.gradient))
     events = Events(
@@ -252,7 +260,6 @@ def _next(
     place: Place,
     drop: jax.Array,
     part_log_weight: jax.Array,
-    slot: jax.Array,
 ) -> tuple[Tree, Report]:
     began, joins, summed = events.began, events.joins, tree.sum + new.velocity
     swap, anew = joins & events.heads, joins | began
@@ -261,7 +268,6 @@ def _next(
     start = End(draw.position, draw.gradient, inputs.noise)
     end = pick(began, start, pick(swap, tree.far, new))
     start_energy = jnp.vdot(inputs.noise, inputs.noise) / 2 - draw.log_density
-    written = jnp.arange(len(tree.memory.dots)) == slot
     depth, steps, acceptance = tree.depth + joins, tree.steps + 1, tree.acceptance + acceptance_of(drop)
     log_weight = jnp.where(joins, jnp.logaddexp(tree.log_weight, part_log_weight), tree.log_weight)
     following = Tree(
@@ -272,11 +278,7 @@ def _next(
         near=pick(anew, end.velocity, tree.near),
         total=pick(began, inputs.noise, pick(joins, tree.total + summed, tree.total)),
         sum=pick(anew, jnp.zeros_like(summed), summed),
-        memory=Memory(
-            pick(written[:, None], new.velocity, tree.memory.velocities),
-            pick(written[:, None], tree.sum, tree.memory.sums),
-            pick(written, jnp.vdot(new.velocity, tree.sum), tree.memory.dots),
-        ),
+        memory=tree.memory,
         ready=tree.ready | began,
         direction=pick(began, jnp.where(events.heads, 1.0, -1.0), pick(swap, -tree.direction, tree.direction)),
         depth=jnp.where(began, 0, depth),

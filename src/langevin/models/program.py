@@ -23,6 +23,7 @@ from numpyro.distributions import biject_to
 from langevin.data.table import Table, as_arrays
 from langevin.errors import ModelError
 from langevin.models import structure
+from langevin.models.centring import can_be_noncentred, from_noise
 from langevin.models.structure import Structure
 from langevin.posterior import Batch, Position, Posterior
 
@@ -37,6 +38,8 @@ class Program:
         function: The program.
         constants: Keyword arguments that are passed whole, and are not rows.
         rows: The name (or names) of the plate over the rows, where it cannot be told by its size.
+        noncentred: Sites whose noise is inferred in place of the site (see `langevin.models.centring`); True for all
+            that can be.
 
     Example:
         >>> import numpyro, numpyro.distributions as dist
@@ -53,6 +56,7 @@ class Program:
     function: Callable[..., Any]
     constants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: str | tuple[str, ...] | None = None
+    noncentred: bool | tuple[str, ...] = False
 
     def posterior(self, table: Table, *, minibatch: bool = False) -> Posterior:
         """The target on these rows.
@@ -70,6 +74,7 @@ class Program:
             raise ModelError(f"`data` and `constants` both have {sorted(overlap)}. Keep each in one place.")
         self._check_names(table)
         found = structure.find(self.call, table, self.rows, minibatch)
+        self._check_noncentred(found)
         return Posterior(
             data=as_arrays(table, copy=not minibatch),
             terms=lambda position, batch: self._terms(found, position, batch),
@@ -98,8 +103,29 @@ class Program:
                 f"{signature}; `data` has {sorted(table.columns)} and `constants` {sorted(self.constants)}."
             ) from error
 
+    def _check_noncentred(self, found: Structure) -> None:
+        if isinstance(self.noncentred, bool):
+            return
+        for name in self.noncentred:
+            if name not in found.shapes:
+                raise ModelError(
+                    f"`noncentred`: there is no latent site {name!r}; there are {', '.join(found.shapes)}."
+                )
+            if name not in found.with_scale:
+                raise ModelError(
+                    f"`noncentred`: site {name!r} has no location and scale. Those that have: "
+                    f"{', '.join(found.with_scale) or 'none'}."
+                )
+
+    def _is_noncentred(self, site: dict[str, Any]) -> bool:
+        asked = self.noncentred if isinstance(self.noncentred, bool) else site["name"] in self.noncentred
+        return asked and can_be_noncentred(site["fn"])
+
     def _trace(self, position: Position, batch: Batch) -> dict[str, Any]:
-        program = handlers.substitute(self.call, substitute_fn=lambda site: _constrain_site(position, site))
+        def substitute(site: dict[str, Any]) -> Any:
+            return _constrain_site(position, site, noncentred=site["type"] == "sample" and self._is_noncentred(site))
+
+        program = handlers.substitute(self.call, substitute_fn=substitute)
         return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
 
     def _terms(self, found: Structure, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -150,7 +176,7 @@ class Program:
         return "every site is finite there, but the gradient is not"
 
 
-def _constrain_site(position: Position, site: dict[str, Any]) -> Any:
+def _constrain_site(position: Position, site: dict[str, Any], *, noncentred: bool) -> Any:
     """The value of a latent site at an unconstrained position; its log-determinant becomes a factor.
 
     A factor inside the program, and not a sum outside it, so that sites inside `scan` work too.
@@ -165,8 +191,11 @@ def _constrain_site(position: Position, site: dict[str, Any]) -> Any:
         shift = transform.codomain.event_dim - transform.domain.event_dim
         if jnp.ndim(unconstrained) > len(site["fn"].shape()) - shift:
             unconstrained = unconstrained[index]
-    value = transform(unconstrained)
-    log_det = transform.log_abs_det_jacobian(unconstrained, value)
+    if noncentred:
+        value, log_det = from_noise(site["fn"], unconstrained)
+    else:
+        value = transform(unconstrained)
+        log_det = transform.log_abs_det_jacobian(unconstrained, value)
     extra = jnp.ndim(log_det) - jnp.ndim(value) + len(site["fn"].event_shape)
     numpyro.factor(_log_det(name), jnp.sum(log_det, axis=tuple(range(-extra, 0))))
     return value

@@ -20,6 +20,7 @@ from numpyro.distributions import biject_to
 
 from langevin.data.table import Table
 from langevin.errors import ModelError
+from langevin.models.centring import can_be_noncentred
 from langevin.posterior import Batch
 
 Call = Callable[[Batch], Any]
@@ -46,12 +47,14 @@ class Structure(NamedTuple):
         reported: The names that a draw reports: latent sites, then deterministic ones.
         dims: For each reported name, the names of its dimensions: the plates it is in, then numbers.
         row_plates: The plates over the rows; empty if there are none.
+        with_scale: The latent sites that can be non-centred.
     """
 
     shapes: dict[str, tuple[int, ...]]
     reported: tuple[str, ...]
     dims: dict[str, tuple[str, ...]]
     row_plates: tuple[str, ...]
+    with_scale: tuple[str, ...] = ()
 
 
 class _Outline(NamedTuple):
@@ -87,6 +90,7 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         reported=reported,
         dims={name: _dims(name, outline) for name in reported},
         row_plates=row_plates,
+        with_scale=tuple(name for name in latent if outline.sites[name]["with_scale"]),
     )
 
 
@@ -142,6 +146,7 @@ def _outline(call: Call, columns: dict[str, Any], num_rows: int) -> _Outline:
             "shape": jnp.shape(site["value"]) if site["type"] != "control_flow" else (),
             "event_dim": site["fn"].event_dim if site["type"] == "sample" else 0,
             "batch_shape": site["fn"].batch_shape if site["type"] == "sample" else (),
+            "with_scale": site["type"] == "sample" and can_be_noncentred(site["fn"]),
         }
     plates = {name: site["args"][0] for name, site in found.items() if site["type"] == "plate"}
     for name, site in found.items():
