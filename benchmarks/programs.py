@@ -26,12 +26,19 @@ class Problem:
         model: The program.
         make: Makes the rows (None if there are none) and the constants; called when they are first needed.
         reported: The sites whose coordinates are judged. None of these coordinates is constant.
+        peer: The same posterior in the form that other samplers do best with; None for the program itself.
     """
 
     name: str
     model: Callable[..., None]
     make: Callable[[], tuple[Arrays | None, Arrays]]
     reported: tuple[str, ...]
+    peer: Callable[..., None] | None = None
+
+    @property
+    def for_peers(self) -> Callable[..., None]:
+        """The program that the other samplers get."""
+        return self.peer or self.model
 
     @functools.cached_property
     def _made(self) -> tuple[Arrays | None, Arrays]:
@@ -246,6 +253,21 @@ def stochastic_volatility(returns):
         numpyro.sample("returns", dist.StudentT(nu, 0, jnp.exp(s)), obs=returns)
 
 
+def stochastic_volatility_centred(returns):
+    """The same posterior with the path itself as the unknown: on it the effective sizes of others are larger."""
+    import jax.numpy as jnp
+    import numpyro
+    from numpyro import distributions as dist
+
+    num_rows = returns.shape[0]
+    sigma = numpyro.sample("sigma", dist.Exponential(10))
+    nu = numpyro.sample("nu", dist.Exponential(0.1))
+    drift = lambda x, _: (jnp.zeros_like(x), sigma)  # noqa: E731
+    s = numpyro.sample("s", dist.EulerMaruyama(jnp.arange(float(num_rows)), drift, dist.Normal(0, 10)))
+    with numpyro.plate("rows", num_rows):
+        numpyro.sample("returns", dist.StudentT(nu, 0, jnp.exp(s)), obs=returns)
+
+
 SCHOOLS = ("mu", "tau", "theta")
 PROBLEMS = {
     problem.name: problem
@@ -258,6 +280,12 @@ PROBLEMS = {
         Problem("horseshoe", horseshoe, horseshoe_data, ("tau", "sigma", "beta")),
         Problem("dirichlet_lkj", dirichlet_lkj, dirichlet_lkj_data, ("mu", "scale", "rho", "weights")),
         Problem("mixture", mixture, mixture_data, ("t1", "t2")),
-        Problem("stochastic_volatility", stochastic_volatility, stochastic_volatility_data, ("sigma", "nu", "s")),
+        Problem(
+            "stochastic_volatility",
+            stochastic_volatility,
+            stochastic_volatility_data,
+            ("sigma", "nu", "s"),
+            peer=stochastic_volatility_centred,
+        ),
     )
 }

@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from langevin.cache import keep_by_environment
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian inference at the price of SGD.")
 
 
@@ -32,8 +34,12 @@ def langevin(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    cache: Annotated[bool, typer.Option(help="Keep compiled programs on disk, for the next run.")] = True,
 ) -> None:
     """Bayesian inference at the scale and price of stochastic gradient descent."""
+    del version  # its callback has answered
+    if cache:
+        keep_by_environment()
 
 
 @app.command()

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import importlib.metadata
-import threading
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from langevin import checks
-from langevin.assembly import approximation, data_tree, describe
 from langevin.data.batches import Batches
 from langevin.data.table import Table, as_table
 from langevin.drivers import exact, stochastic
 from langevin.drivers.exact import Counts
+from langevin.drivers.programs import keep_on_disk
 from langevin.drivers.scrutiny import Scrutiny
 from langevin.errors import LangevinWarning, ModelError, SettingError
 from langevin.keys import derive
@@ -29,8 +28,10 @@ from langevin.models.density import Density
 from langevin.models.program import Program
 from langevin.posterior import Key, Posterior
 from langevin.progress import Bars, silent
-from langevin.result import Fit
 from langevin.tuning import Tuning
+
+if TYPE_CHECKING:
+    from langevin.result import Fit
 
 
 def fit(
@@ -48,6 +49,7 @@ def fit(
     batch_size: int | Batches | None = None,
     seed: int | jax.Array = 0,
     progress: bool = True,
+    cache: bool | str | Path = False,
 ) -> Fit:
     """Fits the posterior of a model.
 
@@ -68,6 +70,8 @@ def fit(
         batch_size: Rows in a minibatch, or an `lv.Batches`. By default every step sees all rows.
         seed: A whole number or a JAX key. The same seed gives the same bits.
         progress: Whether to show bars on the terminal.
+        cache: Whether compiled programs are kept on disk, so that the same model starts at once in the next process;
+            or the folder for them. Turns JAX's compilation cache on for the whole process.
 
     Returns:
         A `Fit`. If it cannot be trusted, a `LangevinWarning` says why.
@@ -91,13 +95,13 @@ def fit(
         raise SettingError(f"`constants` must be a dict of arguments by name; got {constants!r}.")
     batches = batch_size if isinstance(batch_size, Batches | None) else Batches(batch_size)
     words = _seed_words(seed)
+    if cache is not False:
+        keep_on_disk(None if cache is True else cache)
     table = as_table(data)
     if batches is not None:
         batches.check(table.num_rows)
         batches = batches.resolved(table.num_rows, method.independent_batches)
     _check_together(method, num_draws, batches)
-    # Judging the draws needs arviz-stats, which takes a second to import: it does so while XLA compiles.
-    threading.Thread(target=importlib.import_module, args=("arviz_stats",), daemon=True).start()
     posterior = _posterior(model, table, constants or {}, rows, noncentred, batches)
     together = 1
     with Bars() if progress else nullcontext(silent) as watch:
@@ -117,6 +121,10 @@ def fit(
             else:
                 asked = (num_chains, num_warmup, num_draws, thin)
                 draws, tuning, thin, scrutiny = stochastic.sample(method, posterior, batches, run_key, asked, watch)
+    # These import xarray, which takes half a second, and which a thread has imported in the meantime.
+    from langevin.assembly import approximation, data_tree, describe
+    from langevin.result import Fit
+
     settings = {
         "method": describe(method),
         "num_chains": num_chains,

@@ -55,7 +55,13 @@ def as_arrays(table: Table, copy: bool) -> dict[str, jax.Array]:
 
     Without `copy`, JAX may go on reading the caller's memory, and a caller who later writes there changes the target.
     """
-    convert = jnp.array if copy else jnp.asarray
+
+    def convert(column: Any) -> jax.Array:
+        if isinstance(column, jax.Array) or not copy:
+            return jnp.asarray(column)
+        # A copy by NumPy: JAX would compile a program for it.
+        return jax.device_put(np.array(column))
+
     return {name: convert(column) for name, column in table.columns.items()}
 
 

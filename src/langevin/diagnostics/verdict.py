@@ -16,6 +16,7 @@ LEAST_DRAWS = 4
 MOST_NOISE_RATIO = 2.5
 MOST_WIDTH = 1.2
 MOST_DEEP = 0.01
+MOST_JUDGED = 200
 LEAST_BFMI = 0.2
 LEAST_DRAWS_FOR_ENERGY = 20
 
@@ -175,15 +176,17 @@ def _stuck(posterior: xr.Dataset, numbers: np.ndarray) -> list[Finding]:
 
 def _mixing(posterior: xr.Dataset, weights: np.ndarray, together: int, exact: bool) -> list[Finding]:
     worst_rhat, worst_ess = ("", 1.0), ("", np.inf)
-    for name, values in posterior.items():
+    for values in posterior.values():
         if values.dtype.kind != "f":
             continue
-        found = np.asarray(rhat(values.values, weights, together))
-        ess = np.asarray(weighted.effective_size(values.values, weights))
+        chosen = _suspects(values.values, weights)
+        draws = values.values.reshape(*values.shape[:2], -1)[:, :, chosen]
+        found = np.asarray(rhat(draws, weights, together))
+        ess = np.asarray(weighted.effective_size(draws, weights))
         if np.isfinite(found).any() and np.nanmax(found) > worst_rhat[1]:
-            worst_rhat = (_coordinate(str(name), found, np.nanargmax(found)), float(np.nanmax(found)))
+            worst_rhat = (_coordinate(values, chosen[np.nanargmax(found)]), float(np.nanmax(found)))
         if np.isfinite(ess).any() and np.nanmin(ess) < worst_ess[1]:
-            worst_ess = (_coordinate(str(name), ess, np.nanargmin(ess)), float(np.nanmin(ess)))
+            worst_ess = (_coordinate(values, chosen[np.nanargmin(ess)]), float(np.nanmin(ess)))
     num_draws = weights.size
     if weights.shape[1] < LEAST_DRAWS:
         worst_ess = ("every site", 0.0)
@@ -264,5 +267,25 @@ def _for(name: str) -> str:
     return f", for {name}" if name else ""
 
 
-def _coordinate(name: str, values: np.ndarray, flat_index: np.integer) -> str:
-    return label(name, tuple(int(i) for i in np.unravel_index(flat_index, values.shape)))
+def _coordinate(values: xr.DataArray, flat_index: np.integer) -> str:
+    index = np.unravel_index(flat_index, values.shape[2:]) if values.ndim > 2 else ()
+    return label(str(values.name), tuple(int(i) for i in index))
+
+
+def _suspects(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Of many coordinates those that look worst, which are then judged with care: that takes a millisecond for each.
+
+    By the share of the variance that lies between halves of chains, and by the correlation of successive draws.
+    """
+    flat = values.reshape(*values.shape[:2], -1)
+    num_draws, size = flat.shape[1:]
+    if size <= MOST_JUDGED or num_draws < LEAST_DRAWS:
+        return np.arange(size)
+    centred = flat - weighted.mean(flat, weights)
+    halves = np.concatenate(np.split(centred[:, : num_draws // 2 * 2], 2, axis=1))
+    variance = np.mean(centred**2, axis=(0, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        between = np.var(halves.mean(axis=1), axis=0) / variance
+        correlation = np.mean(centred[:, 1:] * centred[:, :-1], axis=(0, 1)) / variance
+    worst = [np.argsort(-np.nan_to_num(score))[: MOST_JUDGED // 2] for score in (between, correlation)]
+    return np.unique(np.concatenate(worst))

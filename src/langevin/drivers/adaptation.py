@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from langevin.drivers import mass
 from langevin.drivers.trajectories import Trajectories
@@ -77,9 +78,11 @@ def adapt(chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk:
         if halves:
             draws, gradients = map(list, zip(*halves, strict=True))
             known = gradients if chains.needs_gradient else None
-            chains.metric = mass.metric_from(kind, draws, known, rank, chains.dtype)
+            # BLAS with more threads than idle cores is slower by an order of magnitude than with one.
+            with threadpool_limits(1, user_api="blas"):
+                chains.metric = mass.metric_from(kind, draws, known, rank, chains.dtype, chains.metric)
             if chains.adapting:
-                step_size = float(np.exp(chains.adaptation.numbers[1]))
+                step_size = float(np.exp(np.asarray(chains.adaptation.numbers)[1]))
                 chains.adaptation = dual_averaging.begin(step_size, num_chains, chains.dtype)
             chains.rest(chains.positions)
     chains.most_steps_a_trajectory = MOST_STEPS

@@ -13,7 +13,7 @@ from langevin.drivers import mass
 from langevin.drivers.adaptation import adapt, find_starts
 from langevin.drivers.chains import Draws
 from langevin.drivers.programs import compiled
-from langevin.drivers.trajectories import Record, Trajectories
+from langevin.drivers.trajectories import Record, Trajectories, flattened, unflattened
 from langevin.drivers.warmup import no_start
 from langevin.kernels import dual_averaging
 from langevin.methods import Exact
@@ -44,7 +44,7 @@ def sample(
     start_seed, chain_seed = seed.spawn(2)
     generator = np.random.default_rng(start_seed)
     example = posterior.start(generator)
-    flat, unravel = ravel_pytree(example)
+    flat = flattened(example)
     kind = _metric_kind(method.metric, flat.size)
     rank = min(method.rank, flat.size)
     metric = mass.round_metric(kind, flat.size, rank, flat.dtype)
@@ -61,8 +61,8 @@ def sample(
         shape = jax.ShapeDtypeStruct((counts.num_chains * counts.num_draws, flat.size), flat.dtype)
         lost = find_starts(chains, propose)
         if lost is not None:
-            raise no_start(posterior, unravel(lost))
-        report = aside.submit(compiled, _report, None, posterior, example, shape)
+            raise no_start(posterior, unflattened(example, lost))
+        report = aside.submit(compiled, _report, None, posterior, example, shape, largest=0)
         chains.adapting = method.step_size == "auto" and counts.num_warmup > 0
         adapt(chains, kind, rank, counts.num_warmup, watch("warm-up", counts.num_warmup * counts.num_chains))
         begun = np.maximum(chains.drawn, counts.num_warmup)
@@ -75,7 +75,7 @@ def sample(
     records = Record(*np.moveaxis(np.stack([record for _, record in kept]), -1, 0))
     shape = (counts.num_chains, counts.num_draws)
     draws = Draws(
-        position=_unravelled(example, flat_draws),
+        position=unflattened(example, flat_draws),
         reported=jax.tree.map(lambda leaf: np.asarray(leaf).reshape(*shape, *leaf.shape[1:]), reported),
         info=_info(method, records),
         stopped=np.full(counts.num_chains, -1),
@@ -88,22 +88,6 @@ def _metric_kind(metric: str, size: int) -> str:
     if metric == "auto":
         return "dense" if size <= MOST_DENSE else "diagonal"
     return metric
-
-
-def flattened(position: Position) -> np.ndarray:
-    """A position as one vector, as `ravel_pytree` orders it."""
-    leaves = jax.tree.leaves(position)
-    return np.concatenate([np.ravel(leaf) for leaf in leaves])
-
-
-def _unravelled(example: Position, flat: np.ndarray) -> Position:
-    leaves, structure = jax.tree.flatten(example)
-    sizes = [np.size(leaf) for leaf in leaves]
-    parts = np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
-    shaped = [
-        p.reshape(*flat.shape[:-1], *np.shape(leaf)).astype(leaf.dtype) for p, leaf in zip(parts, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(structure, shaped)
 
 
 def _kept(parts: list[Any], behind: int, counts: Counts) -> tuple[np.ndarray, np.ndarray]:

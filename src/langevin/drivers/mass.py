@@ -16,8 +16,10 @@ from langevin.kernels.metrics import Dense, Diagonal, LowRank, Metric
 
 # What is known before any draw, in units of one draw: that the scaled posterior is round.
 PRIOR_DRAWS = 5.0
-# Directions that are stretched by less than this (either way) are left to the scale.
+# Directions that are stretched by less than this (either way) are left to the scale; and with fewer draws than
+# coordinates those that could be noise. Draws have more of it than gradients, which forget sooner.
 LEAST_STRETCH = 1.5
+NOISE_OF_DRAWS = 1.5
 WIDEST = 1e12
 # With many coordinates, correlations are looked for in the span of so many draws and their gradients.
 MOST_SUBSPACE_DRAWS = 256
@@ -36,7 +38,12 @@ def first_metric(kind: str, gradients: np.ndarray, rank: int) -> Metric | None:
 
 
 def metric_from(
-    kind: str, draws: list[np.ndarray], gradients: list[np.ndarray] | None, rank: int, dtype: Any
+    kind: str,
+    draws: list[np.ndarray],
+    gradients: list[np.ndarray] | None,
+    rank: int,
+    dtype: Any,
+    previous: Metric | None = None,
 ) -> Metric | None:
     """The metric of this kind that fits best.
 
@@ -46,26 +53,31 @@ def metric_from(
         gradients: The gradients at them; None for the covariance of the draws alone.
         rank: Of a metric of low rank.
         dtype: Of its arrays.
+        previous: The metric before. Of one of low rank, the scale is taken from what its directions leave over: else a
+            few stiff directions that run through every coordinate would set the scale of all.
     """
     x = _centred(draws)
+    g = None if gradients is None else _centred(gradients)
     count = max(len(x) - len(draws), 1)
-    if gradients is None:
-        variance = np.clip(np.sum(x**2, axis=0) / count, 1 / WIDEST, WIDEST)
-        scale = np.sqrt(variance)
-        if kind in ("unit", "diagonal"):
-            return _as_metric(kind, scale, np.zeros((len(scale), 0)), np.ones(0), rank, dtype)
-        total = count + PRIOR_DRAWS
-        white = x / scale
-        values, vectors = np.linalg.eigh(white.T @ white / total + PRIOR_DRAWS / total * np.eye(len(scale)))
-        return _as_metric(kind, scale, vectors, np.sqrt(values), rank, dtype)
-    g = _centred(gradients)
-    spread, steepness = (np.sum(values**2, axis=0) / count for values in (x, g))
-    variance = np.sqrt(np.clip(spread, 1 / WIDEST, WIDEST) / np.clip(steepness, 1 / WIDEST, WIDEST))
-    scale = np.sqrt(np.clip(variance, 1 / WIDEST, WIDEST))
+    if isinstance(previous, LowRank) and g is not None:
+        scale, vectors = (np.asarray(array, np.float64) for array in (previous.scale, previous.vectors))
+        rest_x, rest_g = (rest - (rest @ vectors) @ vectors.T for rest in (x / scale, g * scale))
+        scale = scale * _scale(rest_x, rest_g, count)
+    else:
+        scale = _scale(x, g, count)
     if kind in ("unit", "diagonal"):
         return _as_metric(kind, scale, np.zeros((len(scale), 0)), np.ones(0), rank, dtype)
-    vectors, values = _round(x / scale, g * scale, count)
-    return _as_metric(kind, scale, vectors, np.sqrt(values), rank, dtype)
+    vectors, values = _round(x / scale, None if g is None else g * scale, count)
+    return _as_metric(kind, scale, vectors, np.sqrt(values), rank, dtype, min(count, MOST_SUBSPACE_DRAWS))
+
+
+def _scale(x: np.ndarray, g: np.ndarray | None, count: int) -> np.ndarray:
+    """The scale of each coordinate: G = scale^2 is the geometric mean of var(x) and 1 / var(g)."""
+    spread = np.clip(np.sum(x**2, axis=0) / count, 1 / WIDEST, WIDEST)
+    if g is None:
+        return np.sqrt(spread)
+    steepness = np.clip(np.sum(g**2, axis=0) / count, 1 / WIDEST, WIDEST)
+    return (spread / steepness) ** 0.25
 
 
 def _centred(chains: list[np.ndarray]) -> np.ndarray:
@@ -73,30 +85,40 @@ def _centred(chains: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([one - one.mean(axis=0) for one in chains]).astype(np.float64)
 
 
-def _round(x: np.ndarray, g: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvectors and eigenvalues, other than 1, of the geometric mean of cov(x) and cov(g)^-1."""
+def _round(x: np.ndarray, g: np.ndarray | None, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvectors and eigenvalues, other than 1, of the geometric mean of cov(x) and cov(g)^-1; or of cov(x)."""
     size = x.shape[1]
     if len(x) > MOST_SUBSPACE_DRAWS and size > 2 * MOST_SUBSPACE_DRAWS:
         chosen = np.linspace(0, len(x) - 1, MOST_SUBSPACE_DRAWS).astype(int)
-        x, g, count = x[chosen], g[chosen], MOST_SUBSPACE_DRAWS
-    if 2 * len(x) >= size:
-        basis = np.eye(size)
-    else:
-        basis = np.linalg.qr(np.concatenate([x, g]).T)[0]
-    x, g = x @ basis, g @ basis
-    total = count + PRIOR_DRAWS
-    prior = PRIOR_DRAWS / total * np.eye(basis.shape[1])
-    values, vectors = np.linalg.eigh(g.T @ g / total + prior)
-    root = np.sqrt(np.maximum(values, 1e-12))
+        x, g, count = x[chosen], None if g is None else g[chosen], MOST_SUBSPACE_DRAWS
+    known = x if g is None else np.concatenate([x, g])
+    basis = np.eye(size) if len(known) >= size else np.linalg.qr(known.T)[0]
+    spread = _shrunk(x @ basis, count)
+    if g is None:
+        values, vectors = np.linalg.eigh(spread)
+        return basis @ vectors, values
+    values, vectors = np.linalg.eigh(_shrunk(g @ basis, count))
+    root = np.sqrt(values)
     half, inverse = (vectors * root) @ vectors.T, (vectors / root) @ vectors.T
-    values, vectors = np.linalg.eigh(half @ (x.T @ x / total + prior) @ half)
-    middle = (vectors * np.sqrt(np.maximum(values, 1e-12))) @ vectors.T
+    values, vectors = np.linalg.eigh(half @ spread @ half)
+    middle = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     values, vectors = np.linalg.eigh(inverse @ middle @ inverse)
-    return basis @ vectors, np.maximum(values, 1e-12)
+    return basis @ vectors, np.maximum(values, 1 / WIDEST)
+
+
+def _shrunk(x: np.ndarray, count: int) -> np.ndarray:
+    """The covariance, a little towards the identity."""
+    return (x.T @ x + PRIOR_DRAWS * np.eye(x.shape[1])) / (count + PRIOR_DRAWS)
 
 
 def _as_metric(
-    kind: str, scale: np.ndarray, vectors: np.ndarray, stretches: np.ndarray, rank: int, dtype: Any
+    kind: str,
+    scale: np.ndarray,
+    vectors: np.ndarray,
+    stretches: np.ndarray,
+    rank: int,
+    dtype: Any,
+    count: int = 1,
 ) -> Metric | None:
     if kind == "unit":
         return None
@@ -105,9 +127,12 @@ def _as_metric(
     if kind == "dense":
         factor = np.eye(len(scale)) + (vectors * (stretches - 1)) @ vectors.T
         return Dense(np.asarray(scale[:, None] * factor, dtype))
-    strength = np.abs(np.log(stretches))
+    strength = np.log(stretches)
+    strength = np.where(strength > 0, strength / NOISE_OF_DRAWS, -strength)
+    # The edge of the eigenvalues of pure noise (Marchenko & Pastur 1967), in the geometric mean of two.
+    noise = np.sqrt(1 + np.sqrt(len(scale) / count))
     chosen = np.argsort(-strength)[:rank]
-    chosen = chosen[strength[chosen] > np.log(LEAST_STRETCH)]
+    chosen = chosen[strength[chosen] > np.log(max(LEAST_STRETCH, noise))]
     padded = np.zeros((len(scale), rank))
     padded[:, : len(chosen)] = vectors[:, chosen]
     widths = np.ones(rank)

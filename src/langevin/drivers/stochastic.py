@@ -10,6 +10,7 @@ import numpy as np
 from langevin.data.batches import Batches
 from langevin.drivers import landscape
 from langevin.drivers.chains import Chains, Draws
+from langevin.drivers.programs import import_beside
 from langevin.drivers.scrutiny import Scrutiny, scrutinise
 from langevin.drivers.warmup import start_positions, warm_up
 from langevin.errors import SamplingError
@@ -45,6 +46,7 @@ def sample(
     Returns:
         The draws, what warm-up found, the steps to a draw, and what the draws say of the step.
     """
+    import_beside()
     num_chains, num_warmup, num_draws, thin = counts
     warm_key, chain_key, check_key = derive(key, 3)
     ready = warm_up(method, posterior, batches, warm_key, num_chains, num_warmup, watch)

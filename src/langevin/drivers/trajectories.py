@@ -87,8 +87,8 @@ class Trajectories:
     ) -> None:
         self.method, self.posterior, self.metric = method, posterior, metric
         self.num_chains = num_chains
-        flat, self._unravel = ravel_pytree(example)
-        self.size, self.dtype = flat.size, np.dtype(flat.dtype)
+        flat = flattened(example)
+        self.size, self.dtype = flat.size, flat.dtype
         self._example = example
         bytes_a_step = num_chains * (2 * self.size + len(Record._fields)) * self.dtype.itemsize
         self._most_steps = int(np.clip(MOST_BYTES_A_CHUNK // bytes_a_step, 1, most_steps))
@@ -162,6 +162,17 @@ class Trajectories:
                 on_chunk(len(columns), Record(*columns.mean(axis=0)))
         return gathered
 
+    def _placed(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments on the devices: with several, each holds its share of the chains."""
+        devices = jax.local_devices()
+        if len(devices) == 1 or self.num_chains % len(devices):
+            return arguments
+        mesh = jax.make_mesh((len(devices),), ("chain",), (jax.sharding.AxisType.Auto,), devices=devices)
+        whole, split, by_step = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in ((), ("chain",), (None, "chain")))
+        adaptation = Adaptation(whole, split)
+        places = (whole, whole, whole, adaptation, whole, whole, split, split, split, split, by_step, split, whole)
+        return tuple(jax.device_put(value, place) for value, place in zip(arguments, places, strict=True))
+
     def _run(self, total: int, targets: np.ndarray, limit: int) -> tuple[list[Harvest], int]:
         noise = np.stack([stream.ahead for stream in self._noise])
         arguments = (
@@ -179,8 +190,10 @@ class Trajectories:
             targets.astype(np.int32),
             np.asarray([total, limit, self.most_steps_a_trajectory], np.int32),
         )
+        arguments = self._placed(arguments)
         if self._program is None:
-            self._program = compiled(_advance, self.method, *arguments)
+            largest = self.num_chains * max(self.size, self.posterior.num_data)
+            self._program = compiled(_advance, self.method, *arguments, largest=largest)
         out = self._program(*arguments)
         self._state, self.adaptation, used, drawn, taken = out[:5]
         self._resting = np.zeros(self.num_chains, bool)
@@ -196,6 +209,20 @@ class Trajectories:
             for c in range(self.num_chains)
         ]
         return harvests, steps
+
+
+def flattened(position: Position) -> np.ndarray:
+    """A position as one vector, in the order of `ravel_pytree`, which would compile a program for it."""
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(position)])
+
+
+def unflattened(example: Position, flat: np.ndarray) -> Position:
+    """Vectors (..., size) as positions like the example."""
+    leaves, structure = jax.tree.flatten(example)
+    parts = np.split(flat, np.cumsum([np.size(leaf) for leaf in leaves])[:-1], axis=-1)
+    front = flat.shape[:-1]
+    shaped = [part.reshape(*front, *np.shape(x)).astype(x.dtype) for part, x in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(structure, shaped)
 
 
 class _Stream:

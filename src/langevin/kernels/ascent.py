@@ -7,14 +7,16 @@ Targets no density: its positions converge to a local maximum of the (unconstrai
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from langevin.kernels.base import Kernel
 from langevin.posterior import Batch, Key, Position, Posterior
+
+if TYPE_CHECKING:
+    import optax
 
 
 class AscentState(NamedTuple):
@@ -54,7 +56,7 @@ def ascent(posterior: Posterior, optimizer: optax.GradientTransformation) -> Ker
         log_density, gradient = jax.value_and_grad(posterior.log_density)(state.position, batch)
         loss_gradient = jax.tree.map(lambda g: -g / count, gradient)
         updates, memory = optimizer.update(loss_gradient, state.optimizer, state.position)
-        position: Any = optax.apply_updates(state.position, updates)
+        position: Any = jax.tree.map(lambda x, u: (x + u).astype(x.dtype), state.position, updates)
         return AscentState(position, memory), AscentInfo(log_density, jnp.ones(()))
 
     return Kernel(init, step)

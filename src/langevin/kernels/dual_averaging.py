@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-DELAY, SHRINKAGE, FORGETTING = 10.0, 0.05, 0.75
+DELAY, SHRINKAGE, FORGETTING = 10.0, 0.1, 0.75
 MOST_A_ROUND = 3
 
 

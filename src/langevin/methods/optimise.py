@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
-
-import optax
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from langevin import checks
 from langevin.errors import SettingError
@@ -14,6 +12,9 @@ from langevin.kernels.ascent import ascent
 from langevin.kernels.base import Kernel
 from langevin.posterior import Posterior
 from langevin.tuning import Tuning
+
+if TYPE_CHECKING:
+    import optax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,8 @@ class MAP:
     def _optax(self) -> Any:
         if not isinstance(self.optimizer, str):
             return self.optimizer
+        import optax  # here, since it takes a tenth of a second that no other method should pay
+
         decay = optax.exponential_decay(self.learning_rate, self.num_steps, 1e-3)
         makers: dict[str, Callable[..., Any]] = {
             "adam": optax.adam,
