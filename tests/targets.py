@@ -70,3 +70,17 @@ def check_against_exact(fit: Any, target: Target, sd_tolerance: float = 0.05) ->
         assert (error < 0.15 * target.sds[name]).all(), f"{name}: off by {error}, sds {target.sds[name]}"
         ratio = weighted.sd(draws, weights) / target.sds[name]
         assert (np.abs(ratio - 1) < sd_tolerance).all(), f"{name}: sd ratio {ratio}"
+
+
+def check_within_errors(fit: Any, target: Target) -> None:
+    """Means and sds of an exact method within 4 Monte Carlo errors of theirs, which must be small."""
+    from arviz_stats.base import array_stats
+
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    for name, mean in target.means.items():
+        draws, sd = fit.posterior[name].values.astype(np.float64), target.sds[name]
+        for kind, found, exact in (("mean", draws.mean((0, 1)), mean), ("sd", draws.std((0, 1)), sd)):
+            error = array_stats.mcse(draws, **axes, method=kind)
+            assert (error < 0.03 * sd).all(), f"{kind} of {name}: the chains are too short, {error / sd}"
+            distance = (found - exact) / error
+            assert (np.abs(distance) < 4).all(), f"{kind} of {name}: {distance} Monte Carlo errors off"

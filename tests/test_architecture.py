@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "langevin"
 
 # A module may import from its own room and from the rooms above it in this list.
 ROOMS = [
-    ("errors",),
+    ("errors", "cache"),
     ("checks", "posterior", "progress"),
     ("keys",),
     ("data",),

@@ -13,6 +13,7 @@ from langevin import kernels
 from langevin.kernels.base import standard_normal
 
 STEP = 1e-3
+LEAP = 0.05
 FRICTION = 1.5
 NUM_ROWS, SIZE = 40, 8
 
@@ -105,6 +106,10 @@ KERNELS = {
     "sghmc, control variate": Case(lambda p: kernels.sghmc(p, STEP, estimator=kernels.control_variate(p)), None),
     "sgnht": Case(lambda p: kernels.sgnht(p, STEP, friction=FRICTION), sgnht_by_hand),
     "ascent": Case(lambda p: kernels.ascent(p, optax.sgd(STEP)), ascent_by_hand),
+    "nuts": Case(lambda p: kernels.nuts(p, LEAP), None),
+    "hmc, diagonal metric": Case(lambda p: kernels.hmc(p, LEAP, kernels.Diagonal(DIAGONAL), num_steps=3), None),
+    "mala, dense metric": Case(lambda p: kernels.mala(p, LEAP, kernels.Dense(FACTOR)), None),
+    "rwm": Case(lambda p: kernels.rwm(p, LEAP), None),
 }
 
 
@@ -142,7 +147,7 @@ def flatten(position):
     return np.concatenate([np.ravel(position["b"]), np.ravel(position["w"])])
 
 
-# The others draw more random numbers in a step, and have it written out in tests/kernels/test_sgld.py.
+# The others draw more random numbers in a step, and have it written out in tests/kernels.
 @pytest.mark.parametrize("case", [KERNELS[name] for name in KERNELS if KERNELS[name].by_hand])
 def test_one_step_by_hand(case):
     posterior = make_posterior()
@@ -235,7 +240,13 @@ def test_different_keys_move_differently(case):
     posterior = make_posterior()
     kernel = case.make(posterior)
     state = kernel.init(jax.random.key(0), posterior.init(jax.random.key(0)), batch_of(posterior))
-    a, b = (flatten(kernel.step(jax.random.key(i), state, batch_of(posterior))[0].position) for i in (1, 2))
+
+    def after_two_steps(key):
+        # Trajectories begin with the draw before them: the key of a first step tells in the second.
+        between, _ = kernel.step(key, state, batch_of(posterior))
+        return flatten(kernel.step(jax.random.fold_in(key, 1), between, batch_of(posterior))[0].position)
+
+    a, b = (after_two_steps(jax.random.key(i)) for i in (1, 2))
     if case.by_hand is ascent_by_hand:
         np.testing.assert_array_equal(a, b)
     else:

@@ -3,18 +3,24 @@
 import importlib
 
 import jax
+import jax.numpy as jnp
 import numpyro
 import pytest
-from targets import check_against_exact, linear_regression, poisson_rate
+from machinery import banana, check_stationary, gaussian
+from recursion import check_trajectories
+from targets import check_against_exact, check_within_errors, linear_regression, poisson_rate
 
 import langevin as lv
-from langevin.drivers import chains
-from langevin.kernels import metrics
+from langevin.drivers import chains, trajectories
+from langevin.kernels import machines, metrics
 from langevin.models import program
 from langevin.posterior import Posterior
 
 sgld = importlib.import_module("langevin.kernels.sgld")
 sghmc = importlib.import_module("langevin.kernels.sghmc")
+nuts = importlib.import_module("langevin.kernels.nuts")
+hmc = importlib.import_module("langevin.kernels.hmc")
+mala = importlib.import_module("langevin.kernels.mala")
 
 
 def double_the_noise(patch):
@@ -94,3 +100,152 @@ def test_the_check_fails_with_the_bug_in(bug, monkeypatch):
 @pytest.mark.parametrize(("method", "make_target"), [("sgld", poisson_rate), ("sghmc", linear_regression)])
 def test_the_same_check_passes_without_it(method, make_target):
     fit_and_check(method, make_target())
+
+
+def change_events(patch, **changed):
+    """NUTS with other decisions: each is made from the arguments of `_events`."""
+    real = nuts._events
+
+    def events(tree, inputs, place, drop, part_log_weight, turns, max_depth):
+        found = real(tree, inputs, place, drop, part_log_weight, turns, max_depth)
+        return found._replace(**{name: decide(found, tree, inputs) for name, decide in changed.items()})
+
+    patch.setattr(nuts, "_events", events)
+
+
+def choose_leaves_evenly(patch):
+    change_events(patch, take=lambda found, tree, inputs: inputs.uniforms[0] < 1 / (tree.leaf + 1))
+
+
+def always_take_the_part(patch):
+    change_events(patch, take_part=lambda found, tree, inputs: found.joins)
+
+
+def keep_what_turned_back(patch):
+    """A part that turns back, or loses the energy, is joined with the draw that it offers."""
+    change_events(patch, take_part=lambda found, tree, inputs: found.take_part | (found.done & ~found.joins))
+
+
+def only_forwards(patch):
+    change_events(patch, heads=lambda found, tree, inputs: ~tree.ready | found.done)
+
+
+def forget_the_neighbours(patch):
+    real = nuts._turns
+
+    def turns(tree, new, max_depth):
+        tree, (part, whole, _) = real(tree, new, max_depth)
+        return tree._replace(turned=jnp.zeros_like(tree.turned)), (part, whole, jnp.zeros_like(whole))
+
+    patch.setattr(nuts, "_turns", turns)
+
+
+def check_only_whole_parts(patch):
+    """Subtrees within a part may turn back."""
+    real = nuts._stretches
+
+    def stretches(leaf, levels):
+        slot, checked = real(leaf, levels)
+        return slot, checked & (jnp.arange(len(checked)) == 0)
+
+    patch.setattr(nuts, "_stretches", stretches)
+
+
+def velocities_too_fast(patch):
+    real = machines.Inputs
+    fast = lambda evaluate, step_size, metric, noise, uniforms: real(  # noqa: E731
+        evaluate, step_size, metric, 2**0.5 * noise, uniforms
+    )
+    patch.setattr(machines, "Inputs", fast)
+
+
+def forget_the_kinetic_energy(patch):
+    real = hmc.Place
+    cold = lambda position, gradient, log_density, energy: real(position, gradient, log_density, -log_density)  # noqa: E731
+    patch.setattr(hmc, "Place", cold)
+
+
+def forget_the_proposal(patch):
+    patch.setattr(mala, "_gain", lambda noise, back: 0.0)
+
+
+def accept_everything(patch):
+    real = mala.metropolis
+    always = lambda state, inputs, *rest: real(state, inputs._replace(uniforms=0 * inputs.uniforms), *rest)  # noqa: E731
+    patch.setattr(mala, "metropolis", always)
+
+
+def gradient_of_the_wrong_length(patch):
+    """Any kick that depends on the position alone leaves the target as it is: only the recursion tells."""
+    real = metrics.whiten
+    patch.setattr(metrics, "whiten", lambda metric, gradient: 0.9 * real(metric, gradient))
+
+
+# Without a bug they pass: see tests/kernels/test_machines.py.
+KERNELS = {
+    "nuts": lambda posterior: lv.kernels.nuts(posterior, 0.6, max_depth=5),
+    "hmc": lambda posterior: lv.kernels.hmc(posterior, 0.6),
+    "mala": lambda posterior: lv.kernels.mala(posterior, 0.6),
+}
+KERNEL_BUGS = {
+    "leaves chosen evenly": (choose_leaves_evenly, "nuts"),
+    "draws from parts that turned back": (keep_what_turned_back, "nuts"),
+    "only forwards in time": (only_forwards, "nuts"),
+    "subtrees not checked": (check_only_whole_parts, "nuts"),
+    "velocities too fast": (velocities_too_fast, "nuts"),
+    "no kinetic energy": (forget_the_kinetic_energy, "hmc"),
+    "no density of the proposal": (forget_the_proposal, "mala"),
+    "everything accepted": (accept_everything, "mala"),
+}
+TREE_BUGS = {
+    "the part always taken": always_take_the_part,
+    "neighbours not checked": forget_the_neighbours,
+    "gradient of the wrong length": gradient_of_the_wrong_length,
+}
+
+
+@pytest.mark.parametrize("bug", KERNEL_BUGS)
+def test_a_step_changes_the_target_with_the_bug_in(bug, monkeypatch):
+    put_in, name = KERNEL_BUGS[bug]
+    put_in(monkeypatch)
+    with pytest.raises(AssertionError, match="standard errors"):
+        check_stationary(KERNELS[name], banana())
+
+
+@pytest.mark.parametrize("bug", TREE_BUGS)
+def test_the_recursion_tells_the_bug(bug, monkeypatch):
+    TREE_BUGS[bug](monkeypatch)
+    with pytest.raises(AssertionError):
+        check_trajectories(gaussian(2), None, jnp.eye(2), (0.2, 0.5), max_depth=5)
+
+
+def widen_the_noise(patch):
+    real = trajectories._Stream.advance
+
+    def advance(self, count):
+        real(self, count)
+        if self._make.__name__ == "standard_normal":
+            self.ahead[len(self.ahead) - count :] *= 1.2
+
+    patch.setattr(trajectories._Stream, "advance", advance)
+
+
+FIT_BUGS = {
+    "noise too wide": (widen_the_noise, "nuts", linear_regression),
+    "Jacobian forgotten": (forget_the_jacobian, "nuts", poisson_rate),
+    "no density of the proposal": (forget_the_proposal, "mala", linear_regression),
+}
+
+
+def fit_exactly_and_check(method, target):
+    settings = {"num_chains": 16, "num_draws": 2000, "progress": False}
+    check_within_errors(lv.fit(target.model, target.data, method, **settings), target)
+
+
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+@pytest.mark.parametrize("bug", FIT_BUGS)
+def test_the_exact_check_fails_with_the_bug_in(bug, monkeypatch):
+    put_in, method, make_target = FIT_BUGS[bug]
+    put_in(monkeypatch)
+    with pytest.raises(AssertionError, match="Monte Carlo errors off"):
+        fit_exactly_and_check(method, make_target())

@@ -16,14 +16,12 @@ def trajectory(target, inverse_mass, start, momentum, step_size, num_steps):
     def energy(x, p):
         return 0.5 * p @ inverse_mass @ p - target.log_density(x)
 
-    x, p = start, momentum
-    for taken in range(1, num_steps + 1):
+    x, p, taken, lost = start, momentum, 0, 0.0
+    while taken < num_steps and lost <= 1000:
         p = p + step_size / 2 * target.gradient(x)
         x = x + step_size * inverse_mass @ p
         p = p + step_size / 2 * target.gradient(x)
-        lost = energy(x, p) - energy(start, momentum)
-        if not lost <= 1000:
-            break
+        lost, taken = energy(x, p) - energy(start, momentum), taken + 1
     return x, lost, taken
 
 
@@ -42,9 +40,7 @@ def test_trajectories_by_hand(kind, num_steps, length):
         wanted = (num_steps or length / eps) * (1 + JITTER * (2 * ran.uniforms[case, begun, 1] - 1))
         momentum = np.linalg.solve(root.T, ran.noise[case, begun])
         with np.errstate(over="ignore", invalid="ignore"):
-            there, lost, taken = trajectory(
-                target, root @ root.T, start, momentum, eps, max(1, int(np.round(wanted)))
-            )
+            there, lost, taken = trajectory(target, root @ root.T, start, momentum, eps, max(1, int(np.round(wanted))))
         accepted = bool(ran.uniforms[case, end, 0] < np.exp(-lost))
         assert end - begun == taken == reports.n_steps[case, end]
         assert (not lost <= 1000) == reports.diverging[case, end]

@@ -41,8 +41,8 @@ def from_noise(distribution: Any, noise: jax.Array) -> tuple[jax.Array, jax.Arra
         logarithm = distribution.loc + distribution.scale * noise
         return jnp.exp(logarithm), jnp.log(distribution.scale) + logarithm
     if isinstance(distribution, dist.GaussianRandomWalk):
-        walk = jnp.cumsum(distribution.scale[..., None] * noise, axis=-1)
-        return walk, noise.shape[-1] * jnp.log(distribution.scale)
+        scale = jnp.asarray(distribution.scale)
+        return jnp.cumsum(scale[..., None] * noise, axis=-1), noise.shape[-1] * jnp.log(scale)
     if isinstance(distribution, dist.MultivariateNormal):
         value = distribution.loc + jnp.squeeze(distribution.scale_tril @ noise[..., None], axis=-1)
         return value, jnp.sum(jnp.log(jnp.diagonal(distribution.scale_tril, axis1=-2, axis2=-1)), axis=-1)
