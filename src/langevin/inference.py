@@ -206,4 +206,4 @@ def _words_of(key: Key) -> list[int]:
 
 
 def _as_key(words: list[int]) -> Key:
-    return jax.random.wrap_key_data(np.asarray(words, np.uint32))
+    return jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))

@@ -43,7 +43,7 @@ def keep_on_disk(folder: str | Path | None = None) -> None:
     from jax.experimental.compilation_cache import compilation_cache
 
     folder = str(default_cache() if folder is None else folder)
-    if jax.config.jax_compilation_cache_dir == folder and jax.config.jax_enable_compilation_cache:
+    if jax.config.values["jax_compilation_cache_dir"] == folder and jax.config.values["jax_enable_compilation_cache"]:
         return
     jax.config.update("jax_enable_compilation_cache", True)
     jax.config.update("jax_compilation_cache_dir", folder)
@@ -71,7 +71,7 @@ def compiled(
         return function(static, *jax.tree.unflatten(structure, leaves))
 
     lowered = jax.jit(flat).lower(*leaves)
-    text = lowered.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=False)
+    text = lowered.as_text()
     known = hashlib.sha256(f"{jax.devices()} {lowered.out_tree} {text}".encode()).digest()
     if known not in _kept:
         import_beside()

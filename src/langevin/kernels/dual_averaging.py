@@ -32,8 +32,8 @@ class Adaptation(NamedTuple):
         heard: (chains, 2): the sum and the number of acceptance rates in this round.
     """
 
-    numbers: jax.Array
-    heard: jax.Array
+    numbers: Any
+    heard: Any
 
 
 def begin(step_size: float, num_chains: int, dtype: Any) -> Adaptation:

@@ -8,6 +8,7 @@ every direction is equally easy. `None` stands for the identity.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ class Dense:
         factor: A lower triangular matrix.
     """
 
-    factor: jax.Array
+    factor: Any
 
     def unwhiten(self, vector: Position) -> Position:
         """R vector: turns standard normal noise into noise of covariance G."""
@@ -70,10 +71,10 @@ class LowRank:
         stretches: (rank,): how much wider than `scale` alone says the posterior is along each.
     """
 
-    scale: jax.Array
-    vectors: jax.Array
-    rows: jax.Array
-    stretches: jax.Array
+    scale: Any
+    vectors: Any
+    rows: Any
+    stretches: Any
 
     def unwhiten(self, vector: Position) -> Position:
         """R vector: turns standard normal noise into noise of covariance G."""

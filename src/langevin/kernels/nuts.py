@@ -248,7 +248,7 @@ def _events(
         diverging=diverging & tree.ready,
         turned=turned,
     )
-    code = once(sum(jnp.where(flag, 1 << bit, 0) for bit, flag in enumerate(events)))
+    code = once(jnp.asarray(sum(jnp.where(flag, 1 << bit, 0) for bit, flag in enumerate(events))))
     return Events(*((code >> bit) & 1 > 0 for bit in range(len(events))))
 
 
