@@ -28,6 +28,7 @@ from langevin.kernels.machines import (
     Report,
     acceptance_of,
     as_kernel,
+    inner,
     once,
     pick,
 )
@@ -91,7 +92,7 @@ def hmc_machine(num_steps: int | None, length: float, jitter: float) -> Machine:
         position = state.position + eps * metrics.unwhiten(inputs.metric, midway)
         log_density, gradient = inputs.evaluate(position)
         velocity = midway + eps / 2 * gradient
-        place = Place(position, gradient, log_density, jnp.vdot(velocity, velocity) / 2 - log_density)
+        place = Place(position, gradient, log_density, inner(velocity, velocity) / 2 - log_density)
         drop = once(state.draw.energy - place.energy)
         drop = jnp.where(jnp.isnan(drop), -jnp.inf, drop)
         steps = state.steps + 1
@@ -102,7 +103,7 @@ def hmc_machine(num_steps: int | None, length: float, jitter: float) -> Machine:
         draw = pick(take, place, state.draw)
         wanted = length / inputs.step_size if num_steps is None else jnp.asarray(float(num_steps))
         jittered = jnp.round(wanted * (1 + jitter * (2 * inputs.uniforms[1] - 1)))
-        start_energy = jnp.vdot(inputs.noise, inputs.noise) / 2 - draw.log_density
+        start_energy = inner(inputs.noise, inputs.noise) / 2 - draw.log_density
         following = Trajectory(
             draw=draw._replace(energy=jnp.where(began, start_energy, draw.energy)),
             position=pick(began, draw.position, position),

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from langevin.kernels import metrics
 from langevin.kernels.base import Kernel
-from langevin.kernels.machines import Inputs, Machine, Place, Report, acceptance_of, as_kernel, once, pick
+from langevin.kernels.machines import Inputs, Machine, Place, Report, acceptance_of, as_kernel, inner, once, pick
 from langevin.kernels.metrics import Metric
 from langevin.posterior import Posterior
 
@@ -91,4 +91,4 @@ def metropolis(
 
 def _gain(noise: jax.Array, back: jax.Array) -> jax.Array:
     """Log q(position | proposal) - log q(proposal | position)."""
-    return (jnp.vdot(noise, noise) - jnp.vdot(back, back)) / 2
+    return (inner(noise, noise) - inner(back, back)) / 2

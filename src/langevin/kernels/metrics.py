@@ -16,6 +16,8 @@ from jax.flatten_util import ravel_pytree
 
 from langevin.posterior import Position
 
+MOST_FUSED = 16
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +53,12 @@ class Dense:
     def unwhiten(self, vector: Position) -> Position:
         """R vector: turns standard normal noise into noise of covariance G."""
         flat, unravel = ravel_pytree(vector)
-        return unravel(self.factor @ flat)
+        return unravel(product(self.factor, flat))
 
     def whiten(self, gradient: Position) -> Position:
         """R^T gradient: the gradient in the coordinates where G is the identity."""
         flat, unravel = ravel_pytree(gradient)
-        return unravel(self.factor.T @ flat)
+        return unravel(product(self.factor.T, flat))
 
 
 @jax.tree_util.register_dataclass
@@ -101,3 +103,10 @@ def unwhiten(metric: Metric | None, vector: Position) -> Position:
 def whiten(metric: Metric | None, gradient: Position) -> Position:
     """R^T gradient, where None is the identity."""
     return gradient if metric is None else metric.whiten(gradient)
+
+
+def product(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+    """A matrix times a vector. A small one as a sum, which XLA fuses with what comes before and after."""
+    if vector.size <= MOST_FUSED:
+        return jnp.sum(matrix * vector, axis=-1)
+    return matrix @ vector

@@ -40,10 +40,11 @@ from langevin.kernels.machines import (
     Report,
     acceptance_of,
     as_kernel,
+    inner,
     once,
     pick,
 )
-from langevin.kernels.metrics import Metric
+from langevin.kernels.metrics import Metric, product
 from langevin.posterior import Posterior
 
 
@@ -177,7 +178,7 @@ def nuts_machine(max_depth: int) -> Machine:
         position = tree.end.position + eps * metrics.unwhiten(inputs.metric, midway)
         log_density, gradient = inputs.evaluate(position)
         new = End(position, gradient, midway + eps / 2 * gradient)
-        place = Place(position, gradient, log_density, jnp.vdot(new.velocity, new.velocity) / 2 - log_density)
+        place = Place(position, gradient, log_density, inner(new.velocity, new.velocity) / 2 - log_density)
         drop = once(tree.start_energy - place.energy)
         drop = jnp.where(jnp.isnan(drop), -jnp.inf, drop)
         part_log_weight = jnp.logaddexp(tree.part_log_weight, drop)
@@ -199,12 +200,12 @@ def _turns(tree: Tree, new: End, max_depth: int) -> tuple[Tree, tuple[jax.Array,
     written = jnp.arange(len(checked)) == slot
     velocities = pick(written[:, None], new.velocity, tree.memory.velocities)
     sums = pick(written[:, None], tree.sum, tree.memory.sums)
-    dots = pick(written, jnp.vdot(new.velocity, tree.sum), tree.memory.dots)
+    dots = pick(written, inner(new.velocity, tree.sum), tree.memory.dots)
     summed = tree.sum + new.velocity
-    back = (velocities @ summed <= dots) | (jnp.vdot(new.velocity, summed) <= sums @ new.velocity)
+    back = (product(velocities, summed) <= dots) | (inner(new.velocity, summed) <= product(sums, new.velocity))
     whole, joint = tree.total + summed, tree.near + summed
-    whole_turns = (jnp.vdot(tree.far.velocity, whole) <= 0) | (jnp.vdot(new.velocity, whole) <= 0)
-    joint_turns = (jnp.vdot(tree.near, joint) <= 0) | (jnp.vdot(new.velocity, joint) <= 0)
+    whole_turns = (inner(tree.far.velocity, whole) <= 0) | (inner(new.velocity, whole) <= 0)
+    joint_turns = (inner(tree.near, joint) <= 0) | (inner(new.velocity, joint) <= 0)
     turns = (jnp.any(checked & back), whole_turns, joint_turns)
     return tree._replace(memory=Memory(velocities, sums, dots)), turns
 
@@ -267,7 +268,7 @@ def _next(
     draw = pick(tree.ready, pick(events.take_part, part, tree.draw), place)
     start = End(draw.position, draw.gradient, inputs.noise)
     end = pick(began, start, pick(swap, tree.far, new))
-    start_energy = jnp.vdot(inputs.noise, inputs.noise) / 2 - draw.log_density
+    start_energy = inner(inputs.noise, inputs.noise) / 2 - draw.log_density
     depth, steps, acceptance = tree.depth + joins, tree.steps + 1, tree.acceptance + acceptance_of(drop)
     log_weight = jnp.where(joins, jnp.logaddexp(tree.log_weight, part_log_weight), tree.log_weight)
     following = Tree(
