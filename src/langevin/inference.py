@@ -62,11 +62,12 @@ def fit(
         noncentred: Sites of the program whose noise is inferred, in place of the site itself: for random effects and
             walks of unknown scale (see `langevin.models.centring`). True for every site that has a location and scale.
         num_chains: Chains; they run side by side.
-        num_warmup: Steps to find the mode, or, where the step size is given, to burn in. A schedule starts anew with
-            the draws.
+        num_warmup: Draws of each chain that an exact method adapts with, on average. With stochastic gradients, steps to
+            find the mode, or, where the step size is given, to burn in; a schedule starts anew with the draws.
         num_draws: Draws of each chain.
-        thin: Steps to a draw. By default 1, except with an automatic step size: then so many that the draws of a
-            chain span 150 times what it takes the chain to forget (with fewer than 150 draws, one time each).
+        thin: Draws (with stochastic gradients, steps) to a draw that is kept. By default 1, except for stochastic
+            gradients with an automatic step size: then so many that the draws of a chain span 150 times what it takes
+            the chain to forget (with fewer than 150 draws, one time each).
         batch_size: Rows in a minibatch, or an `lv.Batches`. By default every step sees all rows.
         seed: A whole number or a JAX key. The same seed gives the same bits.
         progress: Whether to show bars on the terminal.
@@ -82,7 +83,7 @@ def fit(
     Example:
         >>> import langevin as lv
         >>> normal = lv.Density(lambda m: -m**2 / 2, lambda m, rows: -(rows["x"] - m)**2 / 2, init=0.0)
-        >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, "sghmc", progress=False)
+        >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, progress=False)
         >>> abs(float(fit.summary().loc["position", "mean"]) - 1.5) < 0.1
         True
     """
