@@ -8,10 +8,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from langevin.drivers import mass
 from langevin.drivers.trajectories import Trajectories
@@ -79,7 +80,7 @@ def adapt(chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk:
             draws, gradients = map(list, zip(*halves, strict=True))
             known = gradients if chains.needs_gradient else None
             # BLAS with more threads than idle cores is slower by an order of magnitude than with one.
-            with threadpool_limits(1, user_api="blas"):
+            with _blas().limit(limits=1, user_api="blas"):
                 chains.metric = mass.metric_from(kind, draws, known, rank, chains.dtype, chains.metric)
             if chains.adapting:
                 step_size = float(np.exp(np.asarray(chains.adaptation.numbers)[1]))
@@ -88,6 +89,11 @@ def adapt(chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk:
     chains.most_steps_a_trajectory = MOST_STEPS
     chains.run(num_warmup * num_chains, on_chunk=on_chunk)
     chains.adapting = False
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 class _Window:
@@ -100,10 +106,11 @@ class _Window:
         self.count = 0
 
     def add(self, positions: np.ndarray, gradients: np.ndarray) -> None:
-        """Adds draws at the end."""
-        self.count += len(positions)
-        self._positions.append(positions)
-        self._gradients.append(gradients)
+        """Adds draws at the end, but none at the edge of the support, where the gradient is not finite."""
+        good = np.isfinite(gradients).all(axis=1)
+        self.count += int(good.sum())
+        self._positions.append(positions[good])
+        self._gradients.append(gradients[good])
 
     def later_half(self) -> tuple[np.ndarray, np.ndarray]:
         """The later half of all draws so far (or as many of them as there is room for); forgets the others."""
