@@ -16,7 +16,7 @@ lint: $(VENV)/test
 	$(BIN)/ruff format --check .
 	$(BIN)/ty check
 
-bench: $(VENV)/test
+bench: $(VENV)/bench
 	$(BIN)/python benchmarks/run.py
 
 $(VENV)/bin/pip:
@@ -28,6 +28,10 @@ $(VENV)/demo: $(VENV)/bin/pip pyproject.toml constraints.txt
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+$(VENV)/bench: $(VENV)/bin/pip pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	touch $@
 
 clean:

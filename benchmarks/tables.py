@@ -181,9 +181,12 @@ def nuts(figures: dict) -> str:
 
 4 chains of {figures["num_warmup"]:,} + {figures["num_draws"]:,}, in fresh processes that alternate between the
 contestants; the median of {most}{f" ({fewer})" if fewer else ""}. The figures are effective draws a second: the bulk
-effective size of the worst parameter, by arviz-stats, over the seconds it took. NumPyro and BlackJAX are run with their
-chains vectorised and with a device each, NumPyro also with a compiled function around `mcmc.run`; each cell is the way
-that took the fewest seconds. nutpie samples the same posteriors as PyMC models, in float64; the others are in float32.
+effective size of the worst parameter, by arviz-stats, over the seconds it took. All take the defaults of their NUTS.
+NumPyro is run with its chains vectorised and with a device each, both inside one compiled function, and its cell is the
+way that took the fewest seconds; BlackJAX with its window adaptation, vectorised. nutpie samples the same posteriors as
+PyMC models, in float64; the others are in float32. On stochastic volatility we run
+`lv.fit(..., lv.NUTS(metric="lowrank"), noncentred=True)`, and the others have the path itself as the unknown, on which
+they do better.
 
 Cold: imports, compilation and draws, with no compiled code kept from before.
 
