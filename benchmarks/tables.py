@@ -216,10 +216,14 @@ def _long_walk(rows: list[dict]) -> str:
     shown = table(
         ["contestant", "seconds", "worst ESS", "ESS of sigma", "worst ESS a second", "largest R-hat"],
         [
-            [row["contestant"], f"{row['seconds']:.0f}", f"{row['worst_ess']:.0f}"]
-            + ["-" if row["sigma_ess"] is None else f"{row['sigma_ess']:.0f}"]
-            + [f"{row['worst_ess'] / row['seconds']:.3g}"]
-            + ["not kept" if row["largest_rhat"] is None else f"{row['largest_rhat']:.2f}"]
+            [
+                row["contestant"],
+                f"{row['seconds']:.0f}",
+                f"{row['worst_ess']:.0f}",
+                "-" if row["sigma_ess"] is None else f"{row['sigma_ess']:.0f}",
+                f"{row['worst_ess'] / row['seconds']:.3g}",
+                "not kept" if row["largest_rhat"] is None else f"{row['largest_rhat']:.2f}",
+            ]
             for row in rows
         ],
     )

@@ -72,7 +72,7 @@ def blackjax_nuts(problem, count, target_accept):
 def our_nuts(problem, target_accept=0.8, **settings):
     """Our fit."""
     method = lv.NUTS(target_accept=target_accept)
-    settings = {"constants": problem.constants, "seed": 3, "progress": False} | settings
+    settings = {"constants": problem.constants, "num_draws": 2000, "seed": 3, "progress": False} | settings
     return lv.fit(problem.model, problem.data, method, **settings)
 
 
@@ -106,9 +106,9 @@ ORACLES = {"numpyro": numpyro_nuts, "blackjax": blackjax_nuts}
 SETTINGS = {
     "gaussian": (400, 0.8),
     "eight_schools_noncentred": (1000, 0.9),
-    "logistic": (400, 0.8),
-    "horseshoe": (400, 0.95),
-    "dirichlet_lkj": (400, 0.8),
+    "logistic": (1000, 0.8),
+    "horseshoe": (500, 0.95),
+    "dirichlet_lkj": (1000, 0.8),
 }
 
 

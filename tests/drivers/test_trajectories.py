@@ -69,11 +69,28 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(posterior):
     assert (one[0][5] != other[0][5]).all()
 
 
-def test_chains_have_random_numbers_of_their_own(posterior):
-    chains = make(posterior)
+def draws_from_zero(method, log_density):
+    """40 draws of each of three chains that all start at zero."""
+    posterior = lv.Density(log_density, init=jnp.zeros(2)).posterior()
+    chains = Trajectories(method, posterior, jnp.zeros(2), NUM_CHAINS, None, np.random.SeedSequence(0), 64)
     chains.rest(np.zeros((NUM_CHAINS, 2)))
-    draws = [np.concatenate([h.position for h in one]) for one in chains.run(targets=np.full(NUM_CHAINS, 20))]
-    assert len({tuple(one[5]) for one in draws}) == NUM_CHAINS
+    gathered = chains.run(targets=np.full(NUM_CHAINS, 40))
+    return [np.concatenate([h.position for h in one])[:40] for one in gathered]
+
+
+def test_chains_have_noise_of_their_own():
+    """On a flat density everything is accepted, so that the draws show the noise alone."""
+    one, two, three = draws_from_zero(lv.HMC(num_steps=3, jitter=0.0), lambda x: -1e-6 * jnp.sum(jnp.abs(x)))
+    assert (one != two).all()
+    assert (two != three).all()
+
+
+def test_chains_decide_by_themselves():
+    draws = draws_from_zero(lv.RWM(), lambda x: -x @ x)
+    one, two, three = ((np.diff(draw, axis=0) != 0).any(axis=1) for draw in draws)
+    assert 0.1 < one.mean() < 0.9
+    assert (one != two).any()
+    assert (two != three).any()
 
 
 def test_records_are_of_their_draws(posterior):
