@@ -62,7 +62,7 @@ def adapt(chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk:
         on_chunk: Told of each chunk.
     """
     num_chains = chains.num_chains
-    if kind != "unit" and chains.needs_gradient:
+    if kind != "unit" and chains.needs_gradient and num_warmup > 0:
         chains.metric = mass.first_metric(kind, mass.plain_gradient(chains.metric, chains.gradients), rank)
         chains.rest(chains.positions)
     most = max(MOST_BYTES_A_WINDOW // (2 * chains.size * num_chains * chains.dtype.itemsize), LEAST_WINDOW)

@@ -62,7 +62,8 @@ def sample(
         lost = find_starts(chains, propose)
         if lost is not None:
             raise no_start(posterior, unflattened(example, lost))
-        report = aside.submit(compiled, _report, None, posterior, example, shape, largest=0)
+        double = jax.config.values["jax_enable_x64"] or flat.dtype == np.float64
+        report = aside.submit(_compile_report, double, posterior, example, shape)
         chains.adapting = method.step_size == "auto" and counts.num_warmup > 0
         adapt(chains, kind, rank, counts.num_warmup, watch("warm-up", counts.num_warmup * counts.num_chains))
         begun = np.maximum(chains.drawn, counts.num_warmup)
@@ -96,6 +97,12 @@ def _kept(parts: list[Any], behind: int, counts: Counts) -> tuple[np.ndarray, np
     positions, records = (np.concatenate([getattr(part, name) for part in parts]) for name in ("position", "record"))
     chosen = slice(behind + counts.thin - 1, last, counts.thin)
     return positions[chosen], records[chosen]
+
+
+def _compile_report(double: bool, *arguments: Any) -> Any:
+    """Compiles in another thread, in which the precision that a context manager set is not known."""
+    with jax.enable_x64(double):
+        return compiled(_report, None, *arguments, largest=0)
 
 
 def _report(_: None, posterior: Posterior, example: Position, flat: jax.Array) -> dict[str, jax.Array]:

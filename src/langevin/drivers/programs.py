@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from langevin.cache import default_cache
 
@@ -72,7 +73,9 @@ def compiled(
 
     lowered = jax.jit(flat).lower(*leaves)
     text = lowered.as_text()
-    known = hashlib.sha256(f"{jax.devices()} {lowered.out_tree} {text}".encode()).digest()
+    # The text leaves out arguments that nothing uses, but their shapes are checked at each call.
+    shapes = [(np.shape(leaf), leaf.dtype) for leaf in leaves]
+    known = hashlib.sha256(f"{jax.devices()} {shapes} {lowered.out_tree} {text}".encode()).digest()
     if known not in _kept:
         import_beside()
         _kept[known] = _compile(lowered, quickly=largest is not None and largest <= MOST_FOR_QUICK)

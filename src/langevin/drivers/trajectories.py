@@ -221,7 +221,7 @@ def unflattened(example: Position, flat: np.ndarray) -> Position:
     leaves, structure = jax.tree.flatten(example)
     parts = np.split(flat, np.cumsum([np.size(leaf) for leaf in leaves])[:-1], axis=-1)
     front = flat.shape[:-1]
-    shaped = [part.reshape(*front, *np.shape(x)).astype(x.dtype) for part, x in zip(parts, leaves, strict=True)]
+    shaped = [part.reshape((*front, *np.shape(x))).astype(x.dtype) for part, x in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(structure, shaped)
 
 
