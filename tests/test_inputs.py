@@ -122,9 +122,9 @@ def test_names_that_do_not_match():
 
 def test_rows_and_constants_are_for_programs():
     density = lv.Density(lambda m: -(m**2), lambda m, rows: rows["y"] * m, init=0.0)
-    with pytest.raises(lv.SettingError, match="`constants` and `rows` are for NumPyro programs"):
+    with pytest.raises(lv.SettingError, match="`constants`, `rows` and `noncentred` are for NumPyro programs"):
         fit(density, constants={"k": 1})
-    with pytest.raises(lv.SettingError, match="`constants` and `rows` are for NumPyro programs"):
+    with pytest.raises(lv.SettingError, match="`constants`, `rows` and `noncentred` are for NumPyro programs"):
         fit(density, rows="rows")
 
 
