@@ -58,3 +58,16 @@ def test_metrics_are_pytrees():
     for scale in (1.0, 2.0):
         np.testing.assert_allclose(move(Diagonal(scale**2 * jnp.ones(2)), jnp.ones(2)), scale)
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [2, 3, 7, 16])
+def test_many_vectors_at_once_in_a_loop(kind, size):
+    """XLA 0.10 overwrites what it still reads, if a product is a fused sum over the last axis of 2^15 numbers."""
+    metric, root = metric_and_root(kind, size)
+    vectors = np.random.default_rng(0).normal(size=(60_000 // size, size)).astype(np.float32)
+    metric = jax.tree.map(jnp.float32, metric)
+    for function, matrix in ((metrics.unwhiten, root), (metrics.whiten, root.T)):
+        move = lambda v, function=function: jax.lax.fori_loop(0, 3, lambda _, v: function(metric, v) / 2, v)  # noqa: E731
+        expected = vectors @ np.linalg.matrix_power(matrix / 2, 3).T
+        np.testing.assert_allclose(jax.jit(jax.vmap(move))(vectors), expected, rtol=1e-3, atol=1e-4)

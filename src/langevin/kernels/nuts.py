@@ -148,8 +148,8 @@ def nuts(posterior: Posterior, step_size: float, metric: Metric | None = None, *
         max_depth: A trajectory has at most `2**max_depth - 1` steps.
 
     Example:
-        >>> import jax, langevin as lv
-        >>> posterior = lv.Density(lambda x: -x @ x / 2, init=[0.0, 0.0]).posterior()
+        >>> import jax, jax.numpy as jnp, langevin as lv
+        >>> posterior = lv.Density(lambda x: -x @ x / 2, init=jnp.zeros(2)).posterior()
         >>> kernel = lv.kernels.nuts(posterior, 0.5)
         >>> state = kernel.init(jax.random.key(0), posterior.init(jax.random.key(1)), None)
         >>> state, info = kernel.step(jax.random.key(2), state, None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -128,13 +128,17 @@ class Program:
         program = handlers.substitute(self.call, substitute_fn=substitute)
         return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
 
+    def _terms_of(self, trace: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The sites whose log-probabilities are terms of the log-density; that of a noise is already among them."""
+        for name, site in trace.items():
+            if site["type"] == "sample" and (structure.is_observed(site) or not self._is_noncentred(site)):
+                yield name, site
+
     def _terms(self, found: Structure, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
         log_prior: Any = 0.0
         by_row, whole = [], []
         log_dets = {_log_det(name) for name in found.shapes}
-        for name, site in self._trace(position, batch).items():
-            if site["type"] != "sample":
-                continue
+        for name, site in self._terms_of(self._trace(position, batch)):
             log_prob = structure.log_prob(site)
             row_dim = structure.row_dim(site, found.row_plates)
             observed = structure.is_observed(site) and name not in log_dets
@@ -153,9 +157,7 @@ class Program:
         return {name: jnp.asarray(trace[name]["value"]) for name in found.reported}
 
     def _explain(self, found: Structure, position: Position, batch: Batch) -> str:
-        for name, site in self._trace(position, batch).items():
-            if site["type"] != "sample":
-                continue
+        for name, site in self._terms_of(self._trace(position, batch)):
             with warnings.catch_warnings():
                 # NumPyro warns of values outside the support; the sentence below says it.
                 warnings.simplefilter("ignore")
@@ -178,6 +180,8 @@ class Program:
 
 def _constrain_site(position: Position, site: dict[str, Any], *, noncentred: bool) -> Any:
     """The value of a latent site at an unconstrained position; its log-determinant becomes a factor.
+
+    Where the noise of the site is inferred, the factor is the log-density of the noise, and the site has none.
 
     A factor inside the program, and not a sum outside it, so that sites inside `scan` work too.
     """
