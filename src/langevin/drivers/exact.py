@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from langevin.drivers import mass
 from langevin.drivers.adaptation import adapt, find_starts
 from langevin.drivers.chains import Draws
+from langevin.drivers.gist import gist
 from langevin.drivers.programs import compiled
 from langevin.drivers.trajectories import Record, Trajectories, flattened, unflattened
 from langevin.drivers.warmup import no_start
@@ -102,7 +104,8 @@ def _kept(parts: list[Any], behind: int, counts: Counts) -> tuple[np.ndarray, np
 def _compile_report(double: bool, *arguments: Any) -> Any:
     """Compiles in another thread, in which the precision that a context manager set is not known."""
     with jax.enable_x64(double):
-        return compiled(_report, None, *arguments, largest=0)
+        model = functools.partial(gist, lambda posterior, example: posterior.constrain(example), *arguments[:2])
+        return compiled(_report, None, *arguments, model=model, largest=0)
 
 
 def _report(_: None, posterior: Posterior, example: Position, flat: jax.Array) -> dict[str, jax.Array]:

@@ -1,8 +1,8 @@
 """Compiled programs, kept while the process lives.
 
-A program is known by its text: everything that it does, with all its constants. So a second fit of the same model
-traces it again, which takes a fraction of a second, and finds that it need not be compiled again; and a model whose
-function or data has changed in the meantime is compiled anew.
+A program is known by its text: everything that it does, with all its constants; and by the gist of the model in it,
+which is found much faster. So a second fit of the same model traces the model again, and finds that nothing need be
+compiled; and a model whose function has changed in the meantime is compiled anew.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ import numpy as np
 
 from langevin.cache import default_cache
 
-MOST_KEPT = 32
+MOST_KEPT = 64
 MOST_FOR_QUICK = 8192
 # On a CPU these halve the time of compilation; a loop over 10,000 elements with logarithms then takes twice the time.
 QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 BESIDE = ("xarray", "arviz_stats")
-_kept: OrderedDict[bytes, Any] = OrderedDict()
+_kept: OrderedDict[tuple[tuple[Any, str], str], Any] = OrderedDict()
 
 
 @functools.cache
@@ -55,34 +56,47 @@ def keep_on_disk(folder: str | Path | None = None) -> None:
 
 
 def compiled(
-    function: Callable[..., Any], static: Any, *arguments: Any, largest: int | None = None
+    function: Callable[..., Any],
+    static: Any,
+    *arguments: Any,
+    model: Callable[[], str | None] = lambda: None,
+    largest: int | None = None,
 ) -> Callable[..., Any]:
     """`function(static, *arguments)` compiled for arguments like these, as a function of `arguments`.
 
     Args:
         function: What to compile.
-        static: Its first argument, which is not an array.
+        static: Its first argument, which is not an array; its representation says all of it.
         arguments: Its other arguments, or their shapes.
+        model: Gives the gist of what is in the program besides `function` and `static`, if it is known.
         largest: About how many elements the largest array in its inner loop has. If few, the program is compiled
             quickly: a loop over few elements is not worth optimising.
     """
     leaves, structure = jax.tree.flatten(arguments)
-
-    def flat(*leaves: Any) -> Any:
-        return function(static, *jax.tree.unflatten(structure, leaves))
-
-    lowered = jax.jit(flat).lower(*leaves)
-    text = lowered.as_text()
     # The text leaves out arguments that nothing uses, but their shapes are checked at each call.
-    shapes = [(np.shape(leaf), leaf.dtype) for leaf in leaves]
-    known = hashlib.sha256(f"{jax.devices()} {shapes} {lowered.out_tree} {text}".encode()).digest()
-    if known not in _kept:
-        import_beside()
-        _kept[known] = _compile(lowered, quickly=largest is not None and largest <= MOST_FOR_QUICK)
+    shapes = [(np.shape(leaf), leaf.dtype, getattr(leaf, "sharding", None)) for leaf in leaves]
+    around = (function, f"{static!r} {jax.devices()} {shapes}")
+    # The first program of its kind is not worth the time to look for another.
+    gist = model() if any(key[0] == around for key in _kept) else None
+    if gist is None or (around, gist) not in _kept:
+
+        def flat(*leaves: Any) -> Any:
+            return function(static, *jax.tree.unflatten(structure, leaves))
+
+        lowered = jax.jit(flat).lower(*leaves)
+        text = hashlib.sha256(f"{lowered.out_tree} {lowered.as_text()}".encode()).hexdigest()
+        if (around, text) not in _kept:
+            import_beside()
+            with ThreadPoolExecutor(1) as aside:
+                compiling = aside.submit(_compile, lowered, quickly=largest is not None and largest <= MOST_FOR_QUICK)
+                gist = model() if gist is None else gist
+                _kept[around, text] = compiling.result()
+        gist = gist or text
+        _kept[around, gist] = _kept[around, text]
         while len(_kept) > MOST_KEPT:
             _kept.popitem(last=False)
-    _kept.move_to_end(known)
-    program = _kept[known]
+    program = _kept[around, gist]
+    _kept.move_to_end((around, gist))
     return lambda *arguments: program(*jax.tree.leaves(arguments))
 
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from langevin.drivers.gist import gist
 from langevin.drivers.programs import compiled
 from langevin.kernels import dual_averaging
 from langevin.kernels.dual_averaging import Adaptation
@@ -173,6 +174,16 @@ class Trajectories:
         places = (whole, whole, whole, adaptation, whole, whole, split, split, split, split, by_step, split, whole)
         return tuple(jax.device_put(value, place) for value, place in zip(arguments, places, strict=True))
 
+    def _gist(self) -> str | None:
+        """Of the log-density, and of its gradient where that is asked for."""
+
+        def evaluate(posterior: Posterior, position: Position) -> Any:
+            if self.needs_gradient:
+                return jax.value_and_grad(posterior.log_density)(position)
+            return posterior.log_density(position)
+
+        return gist(evaluate, self.posterior, self._example)
+
     def _run(self, total: int, targets: np.ndarray, limit: int) -> tuple[list[Harvest], int]:
         noise = np.stack([stream.ahead for stream in self._noise])
         arguments = (
@@ -193,7 +204,7 @@ class Trajectories:
         arguments = self._placed(arguments)
         if self._program is None:
             largest = self.num_chains * max(self.size, self.posterior.num_data)
-            self._program = compiled(_advance, self.method, *arguments, largest=largest)
+            self._program = compiled(_advance, self.method, *arguments, model=self._gist, largest=largest)
         out = self._program(*arguments)
         self._state, self.adaptation, used, drawn, taken = out[:5]
         self._resting = np.zeros(self.num_chains, bool)

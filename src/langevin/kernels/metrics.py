@@ -108,6 +108,6 @@ def whiten(metric: Metric | None, gradient: Position) -> Position:
 def product(matrix: jax.Array, vector: jax.Array) -> jax.Array:
     """A matrix times a vector. A small one as a sum, which XLA fuses with what comes before and after."""
     if vector.size <= MOST_FUSED:
-        # Not over the last axis: of more than 2^15 numbers in a loop, XLA 0.10 would overwrite some before it reads them.
+        # Not over the last axis: in a loop over more than 2^15 numbers, XLA 0.10 overwrites some before it reads them.
         return jnp.sum(matrix.T * vector[:, None], axis=0)
     return matrix @ vector
