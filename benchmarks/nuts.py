@@ -101,7 +101,8 @@ def numpyro_nuts(parallel: bool) -> Prepare:
 
         def mcmc(num_chains: int) -> MCMC:
             method = "parallel" if parallel else "vectorized"
-            return MCMC(NUTS(problem.for_peers), **counts, num_chains=num_chains, chain_method=method)
+            kernel = NUTS(problem.for_peers, init_strategy=start_of(problem))
+            return MCMC(kernel, **counts, num_chains=num_chains, chain_method=method)
 
         def sample(runner: MCMC, key: jax.Array) -> tuple[dict, dict]:
             runner.run(key, **problem.arguments, extra_fields=("num_steps",))
@@ -124,23 +125,35 @@ def numpyro_nuts(parallel: bool) -> Prepare:
     return prepare
 
 
+def start_of(problem: Problem) -> Callable:
+    """NumPyro's strategy to start: its default, or at given values."""
+    from numpyro.infer import init_to_uniform, init_to_value
+
+    return init_to_value(values=problem.start) if problem.start else init_to_uniform
+
+
 def blackjax_nuts() -> Prepare:
     """BlackJAX's NUTS after its window adaptation, on a NumPyro program as its documentation shows.
 
     Each chain adapts by itself; all are in one compiled function, vectorised. They start where
-    NumPyro's would: uniformly within two units of zero on the unconstrained scale.
+    NumPyro's would: uniformly within two units of zero on the unconstrained scale, or at given values.
     """
     import blackjax
     import jax
     from numpyro.infer.util import initialize_model
 
     def prepare(problem: Problem, num_warmup: int, num_draws: int) -> Run:
-        found = initialize_model(jax.random.key(0), problem.for_peers, model_kwargs=problem.arguments)
+        strategy = start_of(problem)
+        found = initialize_model(
+            jax.random.key(0), problem.for_peers, init_strategy=strategy, model_kwargs=problem.arguments
+        )
 
         def log_density(position: dict) -> jax.Array:
             return -found.potential_fn(position)
 
         def start(key: jax.Array) -> dict:
+            if problem.start:
+                return found.param_info.z
             leaves, tree = jax.tree.flatten(found.param_info.z)
             keys = jax.random.split(key, len(leaves))
             uniform = functools.partial(jax.random.uniform, minval=-2.0, maxval=2.0)
@@ -233,6 +246,7 @@ class Moments(NamedTuple):
     mean: np.ndarray
     sd: np.ndarray
     mcse: np.ndarray
+    sd_mcse: np.ndarray
 
 
 def judge(path: Path, reported: tuple[str, ...]) -> tuple[dict, Moments]:
@@ -247,13 +261,13 @@ def judge(path: Path, reported: tuple[str, ...]) -> tuple[dict, Moments]:
         sizes = np.asarray(array_stats.ess(draws, **axes, method="bulk"))
         rhat = np.asarray(array_stats.rhat(draws, **axes))
         sd = draws.std((0, 1), ddof=1)
-        mcse = sd / np.sqrt(np.asarray(array_stats.ess(draws, **axes, method="mean")))
+        mcse, sd_mcse = (np.asarray(array_stats.mcse(draws, **axes, method=method)) for method in ("mean", "sd"))
     # A coordinate that never moved would count as many effective draws as there are.
     sizes = np.where(np.isfinite(sizes) & (sd > 0), sizes, 1.0)
     figures = {"worst_ess": float(max(sizes.min(), 1.0)), "largest_rhat": float(np.nan_to_num(rhat, nan=99.0).max())}
     indices = [(name, index) for name, part in parts.items() for index in np.ndindex(part.shape[2:])]
     labels = [f"{name}[{','.join(map(str, index))}]" if index else name for name, index in indices]
-    return figures, Moments(labels, draws.mean((0, 1)), sd, mcse)
+    return figures, Moments(labels, draws.mean((0, 1)), sd, mcse, sd_mcse)
 
 
 def compare(name: str, counts: tuple[int, int], repeats: int) -> dict:
@@ -309,8 +323,9 @@ def _medians(runs: list[dict]) -> dict:
 
 def _pool(moments: list[Moments]) -> Moments:
     """The moments of several runs together."""
-    mean, sd, mcse = (np.stack(values) for values in list(zip(*moments, strict=True))[1:])
-    return Moments(moments[0].labels, mean.mean(0), np.sqrt((sd**2).mean(0)), np.sqrt((mcse**2).sum(0)) / len(moments))
+    mean, sd, *errors = (np.stack(values) for values in list(zip(*moments, strict=True))[1:])
+    pooled = (np.sqrt((error**2).sum(0)) / len(moments) for error in errors)
+    return Moments(moments[0].labels, mean.mean(0), np.sqrt((sd**2).mean(0)), *pooled)
 
 
 def _shown(moments: Moments) -> dict[str, list[float]]:
@@ -321,16 +336,18 @@ def _shown(moments: Moments) -> dict[str, list[float]]:
 
 
 def disagreements(pooled: dict[str, Moments]) -> list[dict]:
-    """Pairs of contestants with a mean that differs by more than 5 of its Monte Carlo errors, and where most."""
+    """Pairs of contestants with a mean or sd that differs by more than 5 of its Monte Carlo errors, and where most."""
     found = []
-    for first, second in itertools.combinations(pooled, 2):
+    for (first, second), kind in itertools.product(itertools.combinations(pooled, 2), ("mean", "sd")):
         one, other = pooled[first], pooled[second]
-        error = np.sqrt(one.mcse**2 + other.mcse**2)
-        distance = np.nan_to_num(np.abs(one.mean - other.mean) / error)
+        error = np.hypot(*((each.mcse if kind == "mean" else each.sd_mcse) for each in (one, other)))
+        apart = np.abs(getattr(one, kind) - getattr(other, kind))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distance = np.nan_to_num(apart / error)
         worst = int(distance.argmax())
         if distance[worst] > MOST_MCSES:
-            pair = {"between": [first, second], "coordinate": one.labels[worst], "mcses": float(distance[worst])}
-            found.append(pair | {"sds": float(abs(one.mean - other.mean)[worst] / other.sd[worst])})
+            pair = {"between": [first, second], "of": kind, "coordinate": one.labels[worst]}
+            found.append(pair | {"mcses": float(distance[worst]), "sds": float(apart[worst] / other.sd[worst])})
     return found
 
 

@@ -11,6 +11,7 @@ import math
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from programs import stochastic_volatility_start
 
 
 def gaussian(mean, scale_tril):
@@ -79,10 +80,12 @@ def mixture(x):
 
 
 def stochastic_volatility(returns):
-    """The log-volatility of daily returns as a random walk."""
-    sigma = pm.Exponential("sigma", 10)
-    nu = pm.Exponential("nu", 0.1)
-    s = pm.GaussianRandomWalk("s", sigma=sigma, init_dist=pm.Normal.dist(0, 10), shape=len(returns))
+    """The log-volatility of daily returns as a random walk, from where other samplers start too."""
+    start = stochastic_volatility_start(returns)
+    sigma = pm.Exponential("sigma", 10, initval=start["sigma"])
+    nu = pm.Exponential("nu", 0.1, initval=start["nu"])
+    first = pm.Normal.dist(0, 10)
+    s = pm.GaussianRandomWalk("s", sigma=sigma, init_dist=first, shape=len(returns), initval=start["s"])
     pm.StudentT("returns", nu=nu, mu=0, sigma=pt.exp(s), observed=returns)
 
 

@@ -184,7 +184,9 @@ contestants; the median of {most}{f" ({fewer})" if fewer else ""}. The figures a
 effective size of the worst parameter, by arviz-stats, over the seconds it took. All take the defaults of their NUTS.
 NumPyro is run with its chains vectorised and with a device each, both inside one compiled function, and its cell is the
 way that took the fewest seconds; BlackJAX with its window adaptation, vectorised. nutpie samples the same posteriors as
-PyMC models, in float64; the others are in float32.
+PyMC models, in float64; the others are in float32. Stochastic volatility we run as
+`lv.fit(..., lv.NUTS(metric="lowrank"), noncentred=True)` from random starts; the others get the path of the volatility
+itself as the unknown, on which they are faster, and start at a smoothed path.
 
 Cold: imports, compilation and draws, with no compiled code kept from before.
 
@@ -206,35 +208,7 @@ the imports: tracing and compiling. Then the same in a second process, with JAX'
 
 {seconds}
 
-What we lose: {_nuts_losses(models)}{_long_walk(figures.get("long_walk", []))}"""
-
-
-def _long_walk(rows: list[dict]) -> str:
-    """Stochastic volatility, which takes minutes a run: one run each, apart from the others."""
-    if not rows:
-        return ""
-    shown = table(
-        ["contestant", "seconds", "worst ESS", "ESS of sigma", "worst ESS a second", "largest R-hat"],
-        [
-            [
-                row["contestant"],
-                f"{row['seconds']:.0f}",
-                f"{row['worst_ess']:.0f}",
-                "-" if row["sigma_ess"] is None else f"{row['sigma_ess']:.0f}",
-                f"{row['worst_ess'] / row['seconds']:.3g}",
-                "not kept" if row["largest_rhat"] is None else f"{row['largest_rhat']:.2f}",
-            ]
-            for row in rows
-        ],
-    )
-    return f"""
-
-Stochastic volatility of 2,686 daily returns (sigma, nu and every s_i), 1,000 + 1,000, one run each, imports and
-compilation included unless warm, with other work on the machine. We ran
-`lv.fit(..., lv.NUTS(metric="lowrank"), noncentred=True)`. NumPyro did not converge in either form of the program: where
-R-hat is far from 1, its effective sizes are poor estimates. BlackJAX and nutpie were not run on it at this length.
-
-{shown}"""
+What we lose: {_nuts_losses(models)}"""
 
 
 def _nuts_speeds(figures: dict, phase: str) -> str:
@@ -269,13 +243,13 @@ def _nuts_price(model: dict, library: str) -> str:
 
 def _nuts_disagreements(models: dict) -> str:
     sentences = [
-        f"{name}, {' and '.join(pair['between'])}: {pair['coordinate']} by {pair['mcses']:.1f} errors"
+        f"{name}, {' and '.join(pair['between'])}: {pair['of']} of {pair['coordinate']} by {pair['mcses']:.1f} errors"
         for name, model in models.items()
         for pair in model["disagreements"]
     ]
     if not sentences:
-        return "No posterior mean differs between two contestants by more than 5 of its Monte Carlo errors."
-    return f"Posterior means that differ by more than 5 of their Monte Carlo errors: {'; '.join(sentences)}."
+        return "No posterior mean or sd differs between two contestants by more than 5 of its Monte Carlo errors."
+    return f"Posterior means and sds that differ by more than 5 of their Monte Carlo errors: {'; '.join(sentences)}."
 
 
 def _nuts_losses(models: dict) -> str:
