@@ -23,7 +23,7 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo: $(VENV)/bin/pip pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demos]'
 	touch $@
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt

@@ -261,7 +261,10 @@ def judge(path: Path, reported: tuple[str, ...]) -> tuple[dict, Moments]:
         sizes = np.asarray(array_stats.ess(draws, **axes, method="bulk"))
         rhat = np.asarray(array_stats.rhat(draws, **axes))
         sd = draws.std((0, 1), ddof=1)
-        mcse, sd_mcse = (np.asarray(array_stats.mcse(draws, **axes, method=method)) for method in ("mean", "sd"))
+        mcse = np.asarray(array_stats.mcse(draws, **axes, method="mean"))
+        # By the effective size of the squares: trajectories that overshoot make means better than sds.
+        squares = (draws - draws.mean((0, 1))) ** 2
+        sd_mcse = np.asarray(array_stats.mcse(squares, **axes, method="mean")) / (2 * sd)
     # A coordinate that never moved would count as many effective draws as there are.
     sizes = np.where(np.isfinite(sizes) & (sd > 0), sizes, 1.0)
     figures = {"worst_ess": float(max(sizes.min(), 1.0)), "largest_rhat": float(np.nan_to_num(rhat, nan=99.0).max())}
@@ -424,6 +427,7 @@ def measure(quick: bool, models: str | None = None) -> dict:
         "num_warmup": counts[0],
         "num_draws": counts[1],
         "models": found,
+        "compared": ["mean", "sd"],
         "geometric_means": geometric_means(found),
         "compilation": compilation(1 if quick else 2),
         "versions": nutpie.versions(),

@@ -16,13 +16,13 @@ ROOMS = [
     ("keys",),
     ("data",),
     ("models",),
-    ("kernels",),
+    ("kernels", "variational"),
     ("tuning",),
     ("methods",),
     ("drivers",),
     ("diagnostics",),
     ("result",),
-    ("store", "discrepancy"),
+    ("store", "discrepancy", "resampling"),
     ("assembly", "plots"),
     ("inference",),
     ("__init__",),
@@ -31,7 +31,7 @@ ROOMS = [
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
 # Fit offers save and kernel_stein_discrepancy as methods; they are imported when called.
-LATE = {("result", "store"), ("result", "discrepancy")}
+LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling")}
 
 
 def room(path):

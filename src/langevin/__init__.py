@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from langevin import diagnostics, kernels
     from langevin.data.batches import Batches
     from langevin.errors import DataError, LangevinError, LangevinWarning, ModelError, SamplingError, SettingError
-    from langevin.inference import fit
+    from langevin.inference import elbo_gradients, fit
     from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
-    from langevin.methods import HMC, MALA, MAP, NUTS, RWM, SGHMC, SGLD, SGNHT, CyclicalSGHMC, CyclicalSGLD, RMSprop
+    from langevin.methods import HMC, MALA, MAP, NUTS, RWM, SGHMC, SGLD, SGNHT, VI, CyclicalSGHMC, CyclicalSGLD, RMSprop
     from langevin.models.density import Density
     from langevin.posterior import Posterior
     from langevin.result import Fit
@@ -43,6 +43,8 @@ _HOMES = {
     "SGNHT": "langevin.methods",
     "SamplingError": "langevin.errors",
     "SettingError": "langevin.errors",
+    "VI": "langevin.methods",
+    "elbo_gradients": "langevin.inference",
     "fit": "langevin.inference",
     "load": "langevin.store",
 }
@@ -56,6 +58,7 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "VI",
     "Batches",
     "Constant",
     "CosineCycles",
@@ -73,6 +76,7 @@ __all__ = [
     "SamplingError",
     "SettingError",
     "diagnostics",
+    "elbo_gradients",
     "fit",
     "kernels",
     "load",

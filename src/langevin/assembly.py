@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,16 +14,21 @@ import xarray as xr
 from langevin import checks
 from langevin.data.batches import Batches
 from langevin.drivers.chains import Draws
-from langevin.methods import MAP, SGNHT, CyclicalSGHMC, CyclicalSGLD, Exact, Method, RMSprop
-from langevin.posterior import Posterior
+from langevin.drivers.optimise import Optimised
+from langevin.methods import MAP, SGNHT, VI, CyclicalSGHMC, CyclicalSGLD, Exact, Method, RMSprop
 from langevin.tuning import SD_BIAS
 
 
-def data_tree(draws: Draws, posterior: Posterior, settings: dict[str, Any]) -> xr.DataTree:
-    """The draws in ArviZ's groups, with the settings as an attribute."""
-    dims = dict(posterior.dims)
-    # Compiled code returns dicts sorted by name; a user reads them in the order of the program.
-    names = [*dims, *(name for name in draws.reported if name not in dims)]
+def data_tree(draws: Draws, dims: dict[str, tuple[str, ...]], settings: dict[str, Any]) -> xr.DataTree:
+    """The draws in ArviZ's groups, with the settings as an attribute.
+
+    Args:
+        draws: The draws.
+        dims: For each reported name, the names of its dimensions, in the order in which a user reads them.
+        settings: How the run was made.
+    """
+    # Compiled code returns dicts sorted by name.
+    names = [*(name for name in dims if name in draws.reported), *(name for name in draws.reported if name not in dims)]
     reported = {
         name: (("chain", "draw", *dims.get(name, _numbered(name, draws.reported[name]))), draws.reported[name])
         for name in names
@@ -49,6 +55,21 @@ def data_tree(draws: Draws, posterior: Posterior, settings: dict[str, Any]) -> x
     return tree
 
 
+def add_optimisation(tree: xr.DataTree, optimised: Optimised) -> None:
+    """Adds the bound at each step of every restart, and the parameters of q."""
+    restarts, steps = optimised.elbo.shape
+    coords = {"restart": np.arange(restarts), "step": np.arange(steps)}
+    elbo = {"elbo": (("restart", "step"), optimised.elbo)}
+    tree["optimisation"] = xr.DataTree(xr.Dataset(elbo, coords, {"best": optimised.best}))
+    paths = jax.tree_util.tree_flatten_with_path(optimised.parameters)[0]
+    named = {
+        jax.tree_util.keystr(path, simple=True, separator=".").replace("/", "."): np.asarray(leaf)
+        for path, leaf in paths
+    }
+    variables = {name: (tuple(f"{name}_dim_{axis}" for axis in range(leaf.ndim)), leaf) for name, leaf in named.items()}
+    tree["parameters"] = xr.DataTree(xr.Dataset(variables))
+
+
 def _weights(draws: Draws) -> np.ndarray:
     """Step sizes, zero for draws after a chain stopped, 1 on average (Teh, Thiery & Vollmer 2016)."""
     weights = np.where(draws.valid, np.asarray(draws.info["step_size"], np.float64), 0.0)
@@ -67,19 +88,36 @@ def describe(method: Any) -> dict[str, Any]:
             return describe(value)
         if isinstance(value, str | int | bool | None):
             return value
-        return float(value) if checks.is_number(value) else repr(value)
+        if checks.is_number(value):
+            return float(value)
+        if isinstance(value, Mapping):
+            return {str(name): plain(part) for name, part in value.items()}
+        # An address in a representation would differ from run to run.
+        return getattr(value, "__qualname__", type(value).__qualname__) if " at 0x" in repr(value) else repr(value)
 
     fields = {field.name: plain(getattr(method, field.name)) for field in dataclasses.fields(method)}
     return {"name": type(method).__name__, **fields}
 
 
-def approximation(method: Method, batches: Batches | None) -> str:
-    """Which density the draws are from, where it is not exactly the posterior."""
+def approximation(method: Method, batches: Batches | None, scored: tuple[str, ...] = ()) -> str:
+    """Which density the draws are from, where it is not exactly the posterior.
+
+    Args:
+        method: The method.
+        batches: How minibatches were drawn.
+        scored: Of variational inference, the sites whose gradient was by the score function.
+    """
+    by_score = f" The gradient of {', '.join(scored)} is by the score function." if scored else ""
     accept = getattr(method, "accept", None)
     preconditioner = getattr(method, "preconditioner", None)
     kind = "gradients from minibatches and a" if batches is not None else "a"
     cases = [
         (isinstance(method, Exact), ""),
+        (
+            isinstance(method, VI),
+            "the member of a family that is nearest to the posterior, in the divergence that favours narrow ones."
+            + by_score,
+        ),
         (isinstance(method, MAP), "a mode of the unconstrained log-density, not the posterior."),
         (accept == "full", ""),
         (accept == "minibatch", "proposals are accepted by the minibatch alone, whose noise widens the posterior."),

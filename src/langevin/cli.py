@@ -21,6 +21,9 @@ class Demo(StrEnum):
     """The reference experiments that can be run."""
 
     MIXTURE = "mixture"
+    REGRESSION = "regression"
+    GAUSSIAN = "gaussian"
+    VAE = "vae"
 
 
 def _version(wanted: bool) -> None:
@@ -48,11 +51,15 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder that the pictures go to.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="The same seed gives the same bits.")] = 0,
     progress: Annotated[bool, typer.Option(help="Show progress bars.")] = True,
+    data: Annotated[Path | None, typer.Option(help="For vae: the folder with MNIST's files.")] = None,
 ) -> None:
     """Run a reference experiment: print its table and write its pictures."""
     import importlib
 
-    importlib.import_module(f"langevin.demos.{name.value}").run(out, seed=seed, progress=progress)
+    if data is not None and name is not Demo.VAE:
+        raise typer.BadParameter(f"the demo {name.value!r} makes its own data", param_hint="--data")
+    more = {} if data is None else {"data": data}
+    importlib.import_module(f"langevin.demos.{name.value}").run(out, seed=seed, progress=progress, **more)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import importlib.metadata
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,14 @@ import numpy as np
 from langevin import checks
 from langevin.data.batches import Batches
 from langevin.data.table import Table, as_table
-from langevin.drivers import exact, stochastic
+from langevin.drivers import exact, stochastic, variational
+from langevin.drivers.estimates import Gradients, gradients_of
 from langevin.drivers.exact import Counts
 from langevin.drivers.programs import keep_on_disk
 from langevin.drivers.scrutiny import Scrutiny
-from langevin.errors import LangevinWarning, ModelError, SettingError
+from langevin.errors import LangevinWarning, ModelError, NeedsGuideError, SettingError
 from langevin.keys import derive
-from langevin.methods import MAP, SGHMC, CyclicalSGHMC, CyclicalSGLD, Exact, Method, as_method
+from langevin.methods import MAP, SGHMC, VI, CyclicalSGHMC, CyclicalSGLD, Exact, Method, as_method
 from langevin.models.density import Density
 from langevin.models.program import Program
 from langevin.posterior import Key, Posterior
@@ -48,6 +49,7 @@ def fit(
     thin: int | None = None,
     batch_size: int | Batches | None = None,
     seed: int | jax.Array = 0,
+    init: Fit | None = None,
     progress: bool = True,
     cache: bool | str | Path = False,
 ) -> Fit:
@@ -70,6 +72,8 @@ def fit(
             the chain to forget (with fewer than 150 draws, one time each).
         batch_size: Rows in a minibatch, or an `lv.Batches`. By default every step sees all rows.
         seed: A whole number or a JAX key. The same seed gives the same bits.
+        init: An earlier fit of the same model, by any method (say, by variational inference): the chains start at draws
+            of it, and an exact method takes its first metric from their covariance.
         progress: Whether to show bars on the terminal.
         cache: Whether compiled programs are kept on disk, so that the same model starts at once in the next process;
             or the folder for them. Turns JAX's compilation cache on for the whole process.
@@ -103,27 +107,45 @@ def fit(
         batches.check(table.num_rows)
         batches = batches.resolved(table.num_rows, method.independent_batches)
     _check_together(method, num_draws, batches)
-    posterior = _posterior(model, table, constants or {}, rows, noncentred, batches)
-    together = 1
+    target = _target(model, table, constants or {}, rows, noncentred, batches, method)
+    known = None
+    if init is not None:
+        target, known = _starting_from(init, target)
+    seeds = np.random.SeedSequence(words)
+    together, guide, optimised, scored = 1, None, None, ()
+    scrutiny: dict[str, Any] = Scrutiny()._asdict()
     with Bars() if progress else nullcontext(silent) as watch:
         if isinstance(method, Exact):
-            thin, scrutiny, together = thin or 1, Scrutiny(), _together(num_chains)
+            thin, together = thin or 1, _together(num_chains)
             counts = Counts(num_chains, num_warmup, num_draws, thin, together)
-            draws, step_size = exact.sample(method, posterior, np.random.SeedSequence(words), counts, watch)
+            draws, step_size = exact.sample(method, target, seeds, counts, watch, known)
             tuning = Tuning(step_size=step_size)
         else:
             layout_key, run_key = derive(_as_key(words), 2)
             if batches is not None:
                 laid_out = batches.lay_out(table.columns, table.num_rows, _words_of(layout_key))
-                posterior = dataclasses.replace(posterior, data=laid_out)
-            if isinstance(method, MAP):
-                draws, tuning, thin = stochastic.climb(method, posterior, batches, run_key, num_chains, watch)
-                scrutiny, num_warmup, num_draws = Scrutiny(), 0, 1
+                target = dataclasses.replace(target, data=laid_out)
+            if isinstance(method, VI):
+                objective = variational.objective_of(method, target, batches)
+                found = variational.approximate(method, objective, batches, seeds, (num_chains, num_draws), watch)
+                draws, guide, optimised, khat, efficiency, scored = found
+                scrutiny = {
+                    "khat": khat,
+                    "efficiency": efficiency,
+                    "settled": optimised.settled,
+                    "skipped": optimised.skipped,
+                    "parameter_error": optimised.error,
+                }
+                tuning, thin, num_warmup = Tuning(step_size=optimised.learning_rate), 1, 0
+            elif isinstance(method, MAP):
+                draws, tuning, thin = stochastic.climb(method, target, batches, run_key, num_chains, watch)
+                num_warmup, num_draws = 0, 1
             else:
                 asked = (num_chains, num_warmup, num_draws, thin)
-                draws, tuning, thin, scrutiny = stochastic.sample(method, posterior, batches, run_key, asked, watch)
+                draws, tuning, thin, seen = stochastic.sample(method, target, batches, run_key, asked, watch)
+                scrutiny = seen._asdict()
     # These import xarray, which takes half a second, and which a thread has imported in the meantime.
-    from langevin.assembly import approximation, data_tree, describe
+    from langevin.assembly import add_optimisation, approximation, data_tree, describe
     from langevin.result import Fit
 
     settings = {
@@ -134,19 +156,123 @@ def fit(
         "thin": thin,
         "noncentred": noncentred,
         "batches": None if batches is None else dataclasses.asdict(batches),
-        "num_data": posterior.num_data,
+        "num_data": target.num_data,
         "seed": words,
         "together": together,
         "step_size": None if tuning.step_size is None else float(tuning.step_size),
-        "scrutiny": scrutiny._asdict(),
-        "approximation": approximation(method, batches),
+        "scrutiny": scrutiny,
+        "approximation": approximation(method, batches, scored),
         "version": importlib.metadata.version("langevin"),
     }
-    result = Fit(data_tree(draws, posterior, settings), posterior)
+    tree = data_tree(draws, _dims(target), settings)
+    if optimised is not None:
+        add_optimisation(tree, optimised)
+    result = Fit(tree, target if isinstance(target, Posterior) else None, guide)
     for finding in result.verdict:
         if finding.code != "point":
             warnings.warn(str(finding), LangevinWarning, stacklevel=2)
     return result
+
+
+def elbo_gradients(
+    model: Callable[..., Any] | Density,
+    data: Any = None,
+    method: VI = VI(),
+    *,
+    parameters: Any = None,
+    num_samples: int = 1000,
+    constants: Mapping[str, Any] | None = None,
+    rows: str | tuple[str, ...] | None = None,
+    batch_size: int | None = None,
+    seed: int = 0,
+) -> Gradients:
+    """Gradients of the bound at one point, each estimated from draws of its own: to compare estimators.
+
+    Args:
+        model: As in `fit`.
+        data: As in `fit`.
+        method: The family, the gradient, and how many particles an estimate has. A learned baseline is what it is in
+            the first step: none.
+        parameters: Of q, as in `fit.guide.parameters`; by default those that a fit begins with.
+        num_samples: How many estimates.
+        constants: As in `fit`.
+        rows: As in `fit`.
+        batch_size: As in `fit`: every estimate has its own minibatch.
+        seed: The same seed gives the same bits.
+
+    Example:
+        >>> import langevin as lv
+        >>> density = lv.Density(lambda x: -(x**2) / 2, init=0.0)
+        >>> path, score = (lv.elbo_gradients(density, method=lv.VI(gradient=g)) for g in ("pathwise", "score"))
+        >>> bool(path.variance["mean"] < score.variance["mean"])
+        True
+    """
+    checks.count("elbo_gradients", "num_samples", num_samples)
+    table = as_table(data)
+    batches = None if batch_size is None else Batches(batch_size)
+    if batches is not None:
+        batches.check(table.num_rows)
+        batches = batches.resolved(table.num_rows, independent=True)
+    words = _seed_words(seed)
+    target = _target(model, table, constants or {}, rows, False, batches, method)
+    if batches is not None:
+        target = dataclasses.replace(target, data=batches.lay_out(table.columns, table.num_rows, words))
+    objective = variational.objective_of(method, target, batches)
+    return gradients_of(method, objective, batches, parameters, num_samples, np.random.SeedSequence(words))
+
+
+def _target(
+    model: Any,
+    table: Table,
+    constants: Mapping[str, Any],
+    rows: str | tuple[str, ...] | None,
+    noncentred: bool | tuple[str, ...],
+    batches: Batches | None,
+    method: Method,
+) -> Any:
+    """The posterior; or the joint distribution, where variational inference needs that."""
+    if not isinstance(method, VI) or isinstance(model, Density) or not callable(model):
+        return _posterior(model, table, constants, rows, noncentred, batches)
+    if isinstance(method.family, str) and method.local is None:
+        with suppress(NeedsGuideError):
+            return _posterior(model, table, constants, rows, noncentred, batches)
+    if isinstance(noncentred, str):
+        noncentred = (noncentred,)
+    return Program(model, constants, rows, noncentred).joint(table, minibatch=batches is not None)
+
+
+def _dims(target: Any) -> dict[str, tuple[str, ...]]:
+    return dict(target.dims) if isinstance(target, Posterior) else target.structure.dims
+
+
+def _starting_from(init: Fit, posterior: Any) -> tuple[Posterior, np.ndarray]:
+    """The posterior with the draws of an earlier fit as its starts; and these draws, flat.
+
+    Raises:
+        SettingError: If the fit is of another model.
+    """
+    if not isinstance(posterior, Posterior):
+        raise SettingError("`init` is for samplers and families; a guide brings its own start. Leave it out.")
+    example = posterior.start(np.random.default_rng(0))
+    leaves, structure = jax.tree.flatten(example)
+    group = init.data_tree["unconstrained_posterior"].to_dataset()
+    found = [np.asarray(group[name].values) for name in group.attrs["leaves"]]
+    shapes = [part.shape[2:] for part in found]
+    if shapes != [np.shape(leaf) for leaf in leaves]:
+        raise SettingError(
+            f"`init` is a fit of another model: its unconstrained positions have the shapes {shapes}, and those of "
+            f"this model {[np.shape(leaf) for leaf in leaves]}."
+        )
+    parts = [part.reshape(-1, *shape) for part, shape in zip(found, shapes, strict=True)]
+
+    def start(generator: np.random.Generator) -> Any:
+        index = generator.integers(len(parts[0]))
+        return jax.tree.unflatten(
+            structure, [np.asarray(p[index], x.dtype) for p, x in zip(parts, leaves, strict=True)]
+        )
+
+    flat = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+    return dataclasses.replace(posterior, start=start), flat
 
 
 def _posterior(

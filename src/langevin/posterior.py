@@ -40,6 +40,8 @@ class Posterior:
         dims: For each reported name, the names of its dimensions.
         by_rows: Whether a batch of any number of rows is meaningful. Minibatch engines need it.
         explain: `(position, data) -> str`: says which part of the model is not finite at a position.
+        gaussian_priors: `(position, batch) -> dict of name -> Normal`: the leaves of the position that have a Gaussian
+            prior, given the others, with that prior. For divergences in closed form.
     """
 
     data: Batch
@@ -51,6 +53,9 @@ class Posterior:
     by_rows: bool = dataclasses.field(default=True, metadata={"static": True})
     explain: Callable[[Position, Batch], str] = dataclasses.field(
         default=lambda position, data: "", metadata={"static": True}
+    )
+    gaussian_priors: Callable[[Position, Batch], dict[str, Any]] = dataclasses.field(
+        default=lambda position, batch: {}, metadata={"static": True}
     )
 
     @property
@@ -82,6 +87,10 @@ class Posterior:
     def log_likelihood(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """One value a row, not scaled."""
         return self.terms(position, self.rows if batch is None else batch)[1]
+
+    def priors(self, position: Position, batch: Batch | None = None) -> dict[str, Any]:
+        """The Gaussian priors of leaves of the position, given the others."""
+        return self.gaussian_priors(position, self.rows if batch is None else batch)
 
     def constrain(self, position: Position) -> dict[str, jax.Array]:
         """What is reported of a position: constrained sites, and deterministic ones."""

@@ -69,6 +69,8 @@ class Bars:
 
 
 def _describe(info: Any) -> str:
+    if hasattr(info, "elbo"):
+        return f"bound {info.elbo:,.1f}, learning rate {info.learning_rate:.1g}"
     parts = [f"log-density {float(np.mean(info.log_density)):,.1f}"]
     if hasattr(info, "acceptance_rate") and float(np.mean(info.acceptance_rate)) < 1:
         parts.append(f"acceptance {float(np.mean(info.acceptance_rate)):.2f}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from langevin.posterior import Posterior
+    from langevin.variational.guide import Guide
 
 
 class Fit:
@@ -27,12 +28,13 @@ class Fit:
 
     Attributes:
         data_tree: Groups `posterior`, `sample_stats` (with `weight`), `unconstrained_posterior`.
-        target: The posterior that was sampled; None for a fit that was loaded.
+        target: The posterior that was sampled; None for a fit that was loaded, and for a guide's.
     """
 
-    def __init__(self, data_tree: xr.DataTree, target: Posterior | None = None) -> None:
+    def __init__(self, data_tree: xr.DataTree, target: Posterior | None = None, guide: Guide | None = None) -> None:
         self.data_tree = data_tree
         self.target = target
+        self._guide = guide
 
     @property
     def posterior(self) -> xr.Dataset:
@@ -53,6 +55,39 @@ class Fit:
     def settings(self) -> dict[str, Any]:
         """How the run was made: the method, the arguments, and what warm-up chose."""
         return json.loads(self.data_tree.attrs["settings"])
+
+    @property
+    def guide(self) -> Guide:
+        """Of variational inference the approximation, to sample and to evaluate; it is not stored with a fit."""
+        if self._guide is None:
+            raise SettingError(
+                "`guide` is for variational inference, and for a fit that was just made. The parameters of a loaded "
+                "one are in data_tree['parameters']."
+            )
+        return self._guide
+
+    @property
+    def elbo(self) -> xr.DataArray:
+        """Of variational inference, the bound at each step of the best restart, as it was estimated there."""
+        if "optimisation" not in self.data_tree:
+            raise SettingError(
+                f"`elbo` is for variational inference; this fit is by {self.settings['method']['name']}."
+            )
+        found = self.data_tree["optimisation"].to_dataset()
+        return found["elbo"].isel(restart=found.attrs["best"])
+
+    def resampled(self, num_draws: int | None = None, seed: int = 0) -> Fit:
+        """Draws of an approximation drawn again with their importance ratios, Pareto-smoothed: nearer the posterior.
+
+        As good as the ratios are: see k in the verdict.
+
+        Args:
+            num_draws: Draws of each chain; as many as there are by default.
+            seed: The same seed gives the same bits.
+        """
+        from langevin.resampling import resampled
+
+        return resampled(self, num_draws, seed)
 
     @property
     def stopped(self) -> np.ndarray:

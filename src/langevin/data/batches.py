@@ -119,6 +119,12 @@ class Batches:
         return ((offset + slice_ * self.size) % num_data).astype(jnp.int32)
 
 
+def reshuffled(batches: Batches, data: Batch, num_data: int, seed: Any) -> dict[str, jax.Array]:
+    """Rows that are laid out already, in another order."""
+    rows = {name: np.asarray(column)[:num_data] for name, column in data.items()}
+    return batches.lay_out(rows, num_data, seed)
+
+
 def _mix(word: jax.Array) -> jax.Array:
     """A bijective 32-bit finaliser (Wellons 2018, 'Prospecting for hash functions', lowbias32)."""
     word = (word ^ (word >> 16)) * jnp.uint32(0x7FEB352D)

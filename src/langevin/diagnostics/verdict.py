@@ -18,6 +18,8 @@ MOST_WIDTH = 1.2
 MOST_DEEP = 0.01
 MOST_JUDGED = 200
 LEAST_BFMI = 0.2
+MOST_KHAT = 0.7
+LEAST_EFFICIENCY = 0.9
 LEAST_DRAWS_FOR_ENERGY = 20
 
 
@@ -26,7 +28,7 @@ class Finding(NamedTuple):
 
     Attributes:
         code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "not mixed",
-            "few draws", "too wide", "point".
+            "few draws", "too wide", "point"; of an approximation "far off", "not settled", "skipped".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.
@@ -49,6 +51,11 @@ def judge(
     width: float | None = None,
     width_error: float | None = None,
     together: int = 1,
+    khat: float | None = None,
+    efficiency: float | None = None,
+    settled: bool = True,
+    skipped: int = 0,
+    parameter_error: float | None = None,
 ) -> tuple[Finding, ...]:
     """What stands in the way of trusting these draws; nothing if they look right.
 
@@ -61,7 +68,19 @@ def judge(
         width: How wide the draws are by Stein's identity, squared; None if unknown.
         width_error: Its standard error.
         together: How many chains in a row started at one place; if several, nested R-hat compares the groups.
+        khat: Of an approximation, the shape of the tail of its importance ratios; None if unknown.
+        efficiency: Of an approximation, how many draws of the posterior one of its own is worth; None if unknown.
+        settled: Of an approximation, whether its bound stopped rising, and its parameters are known well enough.
+        skipped: Of an approximation, how many of its steps were left out.
+        parameter_error: Of an approximation, the largest error of its parameters, of a mean in scales; None if unknown.
     """
+    if "log_q" in stats:
+        judged = int(np.isfinite(stats["log_q"].values).sum())
+        return (
+            *_not_finite(posterior, np.zeros(1)),
+            *_far_off(khat, efficiency, judged),
+            *_unsettled(settled, skipped, parameter_error),
+        )
     if posterior.sizes["draw"] * posterior.sizes["chain"] == 1:
         point = Finding(
             "point", "This is a single point.", "It says nothing of uncertainty.", "Use a sampler for that."
@@ -77,6 +96,51 @@ def judge(
         mixing = _mixing(alive, weights, together, exact="energy" in stats)
         found += mixing or _too_wide(width, width_error)
     return tuple(found)
+
+
+def _far_off(khat: float | None, efficiency: float | None, num_judged: int) -> list[Finding]:
+    """Where ratios are nearly all the same, the shape of their tail says nothing of what is left of it."""
+    # What can be told from so many ratios (Vehtari et al. 2024, section 3.2.4).
+    most = min(1 - 1 / np.log10(max(num_judged, 11)), MOST_KHAT)
+    if khat is None or efficiency is None or khat <= most or efficiency >= LEAST_EFFICIENCY:
+        return []
+    return [
+        Finding(
+            "far off",
+            f"The approximation is far from the posterior: the importance ratios of its draws have a tail of shape "
+            f"k = {khat:.2f} (it should be below {most:.2g}), and their efficiency is {efficiency:.2f}.",
+            "It misses part of the posterior, commonly by being too narrow: sds and intervals cannot be trusted.",
+            "Try family='fullrank', 'lowrank' or 'flow'; noncentred=True; or method='nuts', started from this fit by "
+            "`init=fit`.",
+        )
+    ]
+
+
+def _unsettled(settled: bool, skipped: int, error: float | None) -> list[Finding]:
+    found = []
+    if not settled:
+        what = "The bound was still rising when the fit ended"
+        known = (
+            "" if error is None else f", or its parameters still wander: a mean is known to {error:.2g} of its scale"
+        )
+        found.append(
+            Finding(
+                "not settled",
+                f"{what}{known}.",
+                "The approximation is not the best of its family yet.",
+                "Raise num_steps or learning_rate, take more rows or particles in a step, or leave num_steps out.",
+            )
+        )
+    if skipped:
+        found.append(
+            Finding(
+                "skipped",
+                f"At {skipped} steps the bound was not finite.",
+                "These steps were left out, so q is fitted as if it had no draws there.",
+                "Look for sites whose parameters overflow; take more particles or a smaller learning_rate.",
+            )
+        )
+    return found
 
 
 def label(name: str, index: tuple[int, ...]) -> str:

@@ -51,7 +51,9 @@ def find_starts(chains: Trajectories, propose: Callable[[], np.ndarray]) -> np.n
     return starts[int(np.argmax(lost))]
 
 
-def adapt(chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk: OnChunk) -> None:
+def adapt(
+    chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk: OnChunk, *, known: bool = False
+) -> None:
     """Warms up chains that have found their starts.
 
     Args:
@@ -60,9 +62,10 @@ def adapt(chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk:
         rank: Of a metric of low rank.
         num_warmup: Draws of each chain, on average.
         on_chunk: Told of each chunk.
+        known: Whether the chains have a metric to begin with.
     """
     num_chains = chains.num_chains
-    if kind != "unit" and chains.needs_gradient and num_warmup > 0:
+    if kind != "unit" and chains.needs_gradient and num_warmup > 0 and not known:
         chains.metric = mass.first_metric(kind, mass.plain_gradient(chains.metric, chains.gradients), rank)
         chains.rest(chains.positions)
     most = max(MOST_BYTES_A_WINDOW // (2 * chains.size * num_chains * chains.dtype.itemsize), LEAST_WINDOW)
@@ -78,10 +81,10 @@ def adapt(chains: Trajectories, kind: str, rank: int, num_warmup: int, on_chunk:
         halves = [window.later_half() for window in windows if window.count >= 2 * LEAST_WINDOW]
         if halves:
             draws, gradients = map(list, zip(*halves, strict=True))
-            known = gradients if chains.needs_gradient else None
+            slopes = gradients if chains.needs_gradient else None
             # BLAS with more threads than idle cores is slower by an order of magnitude than with one.
             with _blas().limit(limits=1, user_api="blas"):
-                chains.metric = mass.metric_from(kind, draws, known, rank, chains.dtype, chains.metric)
+                chains.metric = mass.metric_from(kind, draws, slopes, rank, chains.dtype, chains.metric)
             if chains.adapting:
                 step_size = float(np.exp(np.asarray(chains.adaptation.numbers)[1]))
                 chains.adaptation = dual_averaging.begin(step_size, num_chains, chains.dtype)

@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin.data.batches import Batches
+from langevin.data.batches import Batches, reshuffled
 from langevin.kernels.base import Kernel
 from langevin.keys import at_step, derive
-from langevin.methods import Method
+from langevin.methods import MAP, Sampler
 from langevin.posterior import Batch, Key, Position, Posterior
 from langevin.tuning import Tuning
 
@@ -78,7 +78,7 @@ class Chains:
 
     def __init__(
         self,
-        method: Method,
+        method: Sampler | MAP,
         posterior: Posterior,
         batches: Batches | None,
         tuning: Tuning,
@@ -155,14 +155,13 @@ class Chains:
         while self._shuffles < due:
             self._shuffles += 1
             seed = [*np.asarray(jax.random.key_data(self._order_key)).tolist(), self._shuffles]
-            rows = {name: np.asarray(column) for name, column in self.posterior.data.items()}
-            shuffled = self.batches.lay_out(rows, self.posterior.num_data, seed)
-            self.posterior = dataclasses.replace(self.posterior, data=shuffled)
+            data = reshuffled(self.batches, self.posterior.data, self.posterior.num_data, seed)
+            self.posterior = dataclasses.replace(self.posterior, data=data)
 
 
 @jax.jit(static_argnames=("method", "batches"))
 def _begin(
-    method: Method,
+    method: Sampler | MAP,
     batches: Batches | None,
     posterior: Posterior,
     tuning: Tuning,
@@ -181,7 +180,7 @@ def _begin(
 
 @jax.jit(static_argnames=("method", "batches"), donate_argnames=("carry",))
 def _advance(
-    method: Method,
+    method: Sampler | MAP,
     batches: Batches | None,
     posterior: Posterior,
     tuning: Tuning,

@@ -36,9 +36,22 @@ class Counts(NamedTuple):
 
 
 def sample(
-    method: Exact, posterior: Posterior, seed: np.random.SeedSequence, counts: Counts, watch: Watch
+    method: Exact,
+    posterior: Posterior,
+    seed: np.random.SeedSequence,
+    counts: Counts,
+    watch: Watch,
+    known: np.ndarray | None = None,
 ) -> tuple[Draws, float]:
     """Runs chains of an exact method. Returns their draws and the step size.
+
+    Args:
+        method: The method.
+        posterior: The target.
+        seed: Everything random is a function of it.
+        counts: Of chains and draws.
+        watch: Shows progress.
+        known: Flat positions (draws, size) of an earlier fit, whose shape gives the first metric.
 
     Raises:
         SamplingError: If no start with a finite log-density is found.
@@ -49,7 +62,10 @@ def sample(
     flat = flattened(example)
     kind = _metric_kind(method.metric, flat.size)
     rank = min(method.rank, flat.size)
-    metric = mass.round_metric(kind, flat.size, rank, flat.dtype)
+    if known is None:
+        metric = mass.round_metric(kind, flat.size, rank, flat.dtype)
+    else:
+        metric = mass.metric_from(kind, [known], None, rank, flat.dtype)
     chains = Trajectories(method, posterior, example, counts.num_chains, metric, chain_seed)
     if method.step_size != "auto":
         chains.adaptation = dual_averaging.begin(method.step_size, counts.num_chains, chains.dtype)
@@ -67,7 +83,8 @@ def sample(
         double = jax.config.values["jax_enable_x64"] or flat.dtype == np.float64
         report = aside.submit(_compile_report, double, posterior, example, shape)
         chains.adapting = method.step_size == "auto" and counts.num_warmup > 0
-        adapt(chains, kind, rank, counts.num_warmup, watch("warm-up", counts.num_warmup * counts.num_chains))
+        on_chunk = watch("warm-up", counts.num_warmup * counts.num_chains)
+        adapt(chains, kind, rank, counts.num_warmup, on_chunk, known=known is not None)
         begun = np.maximum(chains.drawn, counts.num_warmup)
         ahead = chains.drawn - begun
         on_chunk = watch("sampling", counts.num_draws * counts.thin * counts.num_chains)

@@ -12,6 +12,7 @@ from langevin.methods.cyclical import CyclicalSGHMC, CyclicalSGLD
 from langevin.methods.exact import HMC, MALA, NUTS, RWM, Exact
 from langevin.methods.optimise import MAP
 from langevin.methods.stochastic import SGHMC, SGLD, SGNHT, RMSprop
+from langevin.methods.variational import VI
 
 __all__ = [
     "BY_NAME",
@@ -23,6 +24,7 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "VI",
     "CyclicalSGHMC",
     "CyclicalSGLD",
     "Exact",
@@ -32,7 +34,7 @@ __all__ = [
     "as_method",
 ]
 
-Method = Exact | SGLD | SGHMC | SGNHT | CyclicalSGLD | CyclicalSGHMC | MAP
+Method = Exact | SGLD | SGHMC | SGNHT | CyclicalSGLD | CyclicalSGHMC | MAP | VI
 Sampler = SGLD | SGHMC | SGNHT | CyclicalSGLD | CyclicalSGHMC
 
 BY_NAME: dict[str, Callable[[], Method]] = {
@@ -47,6 +49,7 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "cyclicalsgld": CyclicalSGLD,
     "cyclicalsghmc": CyclicalSGHMC,
     "map": MAP,
+    "vi": VI,
 }
 
 

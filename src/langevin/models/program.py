@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
+from numpyro import distributions as dist
 from numpyro import handlers
-from numpyro.distributions import biject_to
 
 from langevin.data.table import Table, as_arrays
 from langevin.errors import ModelError
-from langevin.models import structure
-from langevin.models.centring import can_be_noncentred, from_noise
+from langevin.models import outline, structure
+from langevin.models.centring import can_be_noncentred
+from langevin.models.joint import Joint
+from langevin.models.placing import log_det_of, place_site
 from langevin.models.structure import Structure
 from langevin.posterior import Batch, Position, Posterior
 
@@ -69,9 +69,6 @@ class Program:
         Raises:
             ModelError: Names the site that cannot be handled, and says what to do.
         """
-        overlap = set(table.columns) & set(self.constants)
-        if overlap:
-            raise ModelError(f"`data` and `constants` both have {sorted(overlap)}. Keep each in one place.")
         self._check_names(table)
         found = structure.find(self.call, table, self.rows, minibatch)
         self._check_noncentred(found)
@@ -84,13 +81,33 @@ class Program:
             dims=tuple((name, found.dims[name]) for name in found.reported),
             by_rows=minibatch,
             explain=lambda position, data: self._explain(found, position, data),
+            gaussian_priors=lambda position, batch: self._gaussian_priors(found, position, batch),
         )
+
+    def joint(self, table: Table, *, minibatch: bool = False) -> Joint:
+        """The program for engines that bring a guide: it may have parameters, and latent sites of any kind.
+
+        Args:
+            table: The rows.
+            minibatch: Whether it will be called with minibatches.
+
+        Raises:
+            ModelError: Names the site that cannot be handled, and says what to do.
+        """
+        self._check_names(table)
+        if self.noncentred:
+            raise ModelError("`noncentred` is not for a guide, which has its own sites. Leave it out.")
+        found = structure.find(self.call, table, self.rows, minibatch, guided=True)
+        return Joint(as_arrays(table, copy=not minibatch), self.function, self.constants, found, table.num_rows)
 
     def call(self, batch: Batch) -> Any:
         """Runs the program on these rows."""
         return self.function(**batch, **self.constants)
 
     def _check_names(self, table: Table) -> None:
+        overlap = set(table.columns) & set(self.constants)
+        if overlap:
+            raise ModelError(f"`data` and `constants` both have {sorted(overlap)}. Keep each in one place.")
         try:
             signature = inspect.signature(self.function)
         except ValueError:
@@ -123,25 +140,26 @@ class Program:
 
     def _trace(self, position: Position, batch: Batch) -> dict[str, Any]:
         def substitute(site: dict[str, Any]) -> Any:
-            return _constrain_site(position, site, noncentred=site["type"] == "sample" and self._is_noncentred(site))
+            return place_site(position, site, noncentred=site["type"] == "sample" and self._is_noncentred(site))
 
         program = handlers.substitute(self.call, substitute_fn=substitute)
-        return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+        with outline.HANDLERS:
+            return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
 
     def _terms_of(self, trace: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The sites whose log-probabilities are terms of the log-density; that of a noise is already among them."""
         for name, site in trace.items():
-            if site["type"] == "sample" and (structure.is_observed(site) or not self._is_noncentred(site)):
+            if site["type"] == "sample" and (outline.is_observed(site) or not self._is_noncentred(site)):
                 yield name, site
 
     def _terms(self, found: Structure, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
         log_prior: Any = 0.0
         by_row, whole = [], []
-        log_dets = {_log_det(name) for name in found.shapes}
+        log_dets = {log_det_of(name) for name in found.shapes}
         for name, site in self._terms_of(self._trace(position, batch)):
-            log_prob = structure.log_prob(site)
-            row_dim = structure.row_dim(site, found.row_plates)
-            observed = structure.is_observed(site) and name not in log_dets
+            log_prob = outline.log_prob(site)
+            row_dim = outline.row_dim(site, found.row_plates)
+            observed = outline.is_observed(site) and name not in log_dets
             if observed and row_dim is not None:
                 by_row.append(_sum_to_rows(log_prob, row_dim))
             elif observed and not found.row_plates:
@@ -152,61 +170,48 @@ class Program:
             return jnp.asarray(log_prior), sum(by_row[1:], by_row[0])
         return jnp.asarray(log_prior), jnp.stack(whole) if whole else jnp.zeros(0)
 
+    def _gaussian_priors(self, found: Structure, position: Position, batch: Batch) -> dict[str, Any]:
+        priors = {}
+        for name, site in self._trace(position, batch).items():
+            if name not in found.shapes or site["scale"] is not None or self._is_noncentred(site):
+                continue
+            prior = site["fn"]
+            while isinstance(prior, dist.Independent | dist.ExpandedDistribution):
+                prior = prior.base_dist
+            if type(prior) is dist.Normal:
+                priors[name] = prior
+        return priors
+
     def _report(self, found: Structure, position: Position, batch: Batch) -> dict[str, jax.Array]:
         trace = self._trace(position, batch)
         return {name: jnp.asarray(trace[name]["value"]) for name in found.reported}
 
     def _explain(self, found: Structure, position: Position, batch: Batch) -> str:
-        for name, site in self._terms_of(self._trace(position, batch)):
-            with warnings.catch_warnings():
-                # NumPyro warns of values outside the support; the sentence below says it.
-                warnings.simplefilter("ignore")
-                log_prob = np.asarray(structure.log_prob(site))
+        sites: dict[str, dict[str, Any]] = {}
+
+        @jax.jit
+        def log_probs(position: Position, batch: Batch) -> dict[str, jax.Array]:
+            # Compiled: on numbers, NumPyro would raise an error at a bad parameter, and not say of which site.
+            sites.update(self._terms_of(self._trace(position, batch)))
+            return {name: outline.log_prob(site) for name, site in sites.items()}
+
+        found_log_probs = log_probs(position, batch)
+        for name, site in sites.items():
+            log_prob = np.asarray(found_log_probs[name])
             if np.isfinite(log_prob).all():
                 continue
             bad = log_prob[~np.isfinite(log_prob)].flat[0]
             for latent in found.shapes:
-                if name == _log_det(latent):
+                if name == log_det_of(latent):
                     return f"the Jacobian of site {latent!r} is {bad}"
-            kind = "observed site" if structure.is_observed(site) else "site"
+            kind = "observed site" if outline.is_observed(site) else "site"
             place = ""
-            row_dim = structure.row_dim(site, found.row_plates)
+            row_dim = outline.row_dim(site, found.row_plates)
             if row_dim is not None:
                 row = np.flatnonzero(~np.isfinite(np.asarray(_sum_to_rows(jnp.asarray(log_prob), row_dim))))[0]
                 place = f" at row {row}"
             return f"the log-probability of {kind} {name!r} is {bad}{place}"
         return "every site is finite there, but the gradient is not"
-
-
-def _constrain_site(position: Position, site: dict[str, Any], *, noncentred: bool) -> Any:
-    """The value of a latent site at an unconstrained position; its log-determinant becomes a factor.
-
-    Where the noise of the site is inferred, the factor is the log-density of the noise, and the site has none.
-
-    A factor inside the program, and not a sum outside it, so that sites inside `scan` work too.
-    """
-    name = site["name"]
-    if site["type"] != "sample" or structure.is_observed(site) or name not in position:
-        return None
-    transform = biject_to(site["fn"].support)
-    unconstrained = position[name]
-    index = site["infer"].get("_scan_current_index")
-    if index is not None:
-        shift = transform.codomain.event_dim - transform.domain.event_dim
-        if jnp.ndim(unconstrained) > len(site["fn"].shape()) - shift:
-            unconstrained = unconstrained[index]
-    if noncentred:
-        value, log_det = from_noise(site["fn"], unconstrained)
-    else:
-        value = transform(unconstrained)
-        log_det = transform.log_abs_det_jacobian(unconstrained, value)
-    extra = jnp.ndim(log_det) - jnp.ndim(value) + len(site["fn"].event_shape)
-    numpyro.factor(_log_det(name), jnp.sum(log_det, axis=tuple(range(-extra, 0))))
-    return value
-
-
-def _log_det(name: str) -> str:
-    return f"_{name}_log_det"
 
 
 def _sum_to_rows(log_prob: jax.Array, row_dim: int) -> jax.Array:

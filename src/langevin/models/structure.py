@@ -8,22 +8,17 @@ log-likelihood differs, the rows are not independent.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from numpyro import handlers
-from numpyro.distributions import biject_to
 
 from langevin.data.table import Table
-from langevin.errors import ModelError
-from langevin.models.centring import can_be_noncentred
+from langevin.errors import ModelError, NeedsGuideError
+from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
 from langevin.posterior import Batch
-
-Call = Callable[[Batch], Any]
 
 TAKEN = ("chain", "draw")
 MOST_COMPARED = 256
@@ -31,12 +26,6 @@ MOST_COMPARED = 256
 # products of another shape, which some devices round by 1e-3.
 SAME = 1e-4
 SAME_ROW = 1e-2
-LOOKS_AT_DATA = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-)
 
 
 class Structure(NamedTuple):
@@ -48,6 +37,9 @@ class Structure(NamedTuple):
         dims: For each reported name, the names of its dimensions: the plates it is in, then numbers.
         row_plates: The plates over the rows; empty if there are none.
         with_scale: The latent sites that can be non-centred.
+        local: The latent sites inside the plate over the rows.
+        discrete: The latent sites with discrete values, whose shape is that of the value.
+        values: For each latent site, the shape of its value, and how many of its axes are not independent.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -55,32 +47,39 @@ class Structure(NamedTuple):
     dims: dict[str, tuple[str, ...]]
     row_plates: tuple[str, ...]
     with_scale: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
+    discrete: tuple[str, ...] = ()
+    values: Mapping[str, tuple[tuple[int, ...], int]] = MappingProxyType({})
 
 
-class _Outline(NamedTuple):
-    """One run of the program, reduced to what is static."""
-
-    shapes: dict[str, tuple[int, ...]]
-    sites: dict[str, dict[str, Any]]
-    plates: dict[str, int]
-
-
-def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch: bool) -> Structure:
+def find(
+    call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch: bool, guided: bool = False
+) -> Structure:
     """Runs the program abstractly and sorts its sites.
+
+    Args:
+        call: The program as a function of its rows.
+        table: The rows.
+        rows: The name of the plate over them.
+        minibatch: Whether the program will be called with some of the rows.
+        guided: Whether a guide will give the latent sites their values. Then they may be discrete, or inside the plate
+            over the rows, and the program may have parameters.
 
     Raises:
         ModelError: Names the site that stands in the way, and says what to do.
     """
-    outline = _outline(call, table.columns, table.num_rows)
-    row_plates = _row_plates(call, table, outline, rows, minibatch)
+    outline = outline_of(call, table.columns, table.num_rows, guided)
+    row_plates = _row_plates(call, table, outline, rows, minibatch, guided)
     latent = [name for name, site in outline.sites.items() if name in outline.shapes]
     derived = [name for name, site in outline.sites.items() if site["type"] == "deterministic"]
-    if not latent:
+    if not latent and not guided:
         raise ModelError("The program has no latent site: there is nothing to infer. Did you observe every site?")
     _check_shapes(outline, row_plates)
     if minibatch:
-        _check_local(outline, row_plates)
-        derived = _check_global(call, table, outline, row_plates, derived)
+        if not guided:
+            _check_local(outline, row_plates)
+        _check_observed(outline, row_plates)
+        derived = _check_global(call, table, outline, row_plates, derived, guided)
     reported = tuple(latent + derived)
     for name in reported:
         if name in TAKEN:
@@ -91,116 +90,19 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         dims={name: _dims(name, outline) for name in reported},
         row_plates=row_plates,
         with_scale=tuple(name for name in latent if outline.sites[name]["with_scale"]),
+        local=tuple(name for name in latent if row_dim(outline.sites[name], row_plates) is not None),
+        discrete=tuple(name for name in latent if outline.sites[name]["discrete"]),
+        values={name: (outline.sites[name]["shape"], outline.sites[name]["event_dim"]) for name in latent},
     )
 
 
-def is_observed(site: dict[str, Any]) -> bool:
-    """Whether a sample site has a given value; factors count."""
-    return bool(site["is_observed"])
-
-
-def log_prob(site: dict[str, Any]) -> jax.Array:
-    """The log-probability of a sample site, one value for each of its independent parts."""
-    intermediates = site.get("intermediates")
-    args = (site["value"], intermediates) if intermediates else (site["value"],)
-    value = site["fn"].log_prob(*args)
-    return value if site["scale"] is None else site["scale"] * value
-
-
-def row_dim(site: dict[str, Any], row_plates: tuple[str, ...]) -> int | None:
-    """The axis of the rows in a site's log-probability, counted from the right; None outside the plate."""
-    for frame in site.get("cond_indep_stack", ()):
-        if frame.name in row_plates:
-            return frame.dim
-    return None
-
-
-def _outline(call: Call, columns: dict[str, Any], num_rows: int) -> _Outline:
-    found: dict[str, Any] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def run(batch: Batch) -> int:
-        trace, latent = _trace(call, batch)
-        found.update(trace)
-        shapes.update(latent)
-        return 0
-
-    batch = {name: jax.ShapeDtypeStruct((num_rows, *col.shape[1:]), col.dtype) for name, col in columns.items()}
-    try:
-        jax.eval_shape(run, batch)
-    except LOOKS_AT_DATA as error:
-        raise ModelError(
-            "The program looks at the values of its data while it is being compiled (for instance int(x.max())). "
-            f"Compute such numbers beforehand and pass them in `constants`. JAX says: {str(error).splitlines()[0]}"
-        ) from error
-    sites = {}
-    for name, site in found.items():
-        if site["type"] == "param":
-            raise ModelError(
-                f"Site {name!r} is a `numpyro.param`, which has no prior. Make it a `numpyro.sample` site."
-            )
-        sites[name] = {
-            "type": site["type"],
-            "is_observed": site.get("is_observed", False),
-            "cond_indep_stack": tuple(site.get("cond_indep_stack", ())),
-            "shape": jnp.shape(site["value"]) if site["type"] != "control_flow" else (),
-            "event_dim": site["fn"].event_dim if site["type"] == "sample" else 0,
-            "batch_shape": site["fn"].batch_shape if site["type"] == "sample" else (),
-            "with_scale": site["type"] == "sample" and can_be_noncentred(site["fn"]),
-        }
-    plates = {name: site["args"][0] for name, site in found.items() if site["type"] == "plate"}
-    for name, site in found.items():
-        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-            raise ModelError(
-                f"Plate {name!r} has a `subsample_size`. Leave it out: langevin calls the program with a minibatch of "
-                "the rows, and scales."
-            )
-    return _Outline(shapes, sites, plates)
-
-
-def _trace(call: Call, batch: Batch) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
-    """One run at a fixed point: the sites, and for each latent one its unconstrained shape."""
-    names: list[str] = []
-    program = handlers.substitute(call, substitute_fn=lambda site: _somewhere(site, names))
-    trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
-    shapes = {}
-    for name in names:
-        site = trace[name]
-        if site["type"] != "sample":
-            raise ModelError(f"{name!r} is the name of a site and of a {site['type']}. Rename one of them.")
-        # The shape of the value, and not of the distribution: inside `scan` only the value has the axis of time.
-        shapes[name] = tuple(biject_to(site["fn"].support).inverse_shape(jnp.shape(site["value"])))
-    return trace, shapes
-
-
-def _somewhere(site: dict[str, Any], names: list[str]) -> Any:
-    """Gives a latent site a value, and notes its name.
-
-    The value is the same in every run, and at no special point: at 0, `w * x.mean()` would seem not to depend on x.
-    """
-    if site["type"] != "sample" or is_observed(site):
-        return None
-    name, support = site["name"], site["fn"].support
-    if support.is_discrete:
-        raise ModelError(
-            f"Site {name!r} is a discrete latent variable, which has no gradient. Sum it out of the program (a "
-            "mixture: `dist.MixtureSameFamily`), or observe it."
-        )
-    try:
-        transform = biject_to(support)
-    except NotImplementedError as error:
-        raise ModelError(
-            f"Site {name!r} has the support {support}, which no bijection maps to the real numbers. Reparametrise it "
-            "(`numpyro.infer.reparam`), or give it another prior."
-        ) from error
-    if name not in names:
-        names.append(name)
-    key = jax.random.fold_in(jax.random.key(0), zlib.crc32(name.encode()))
-    return transform(jax.random.uniform(key, transform.inverse_shape(site["fn"].shape()), minval=-1.0))
-
-
 def _row_plates(
-    call: Call, table: Table, outline: _Outline, rows: str | tuple[str, ...] | None, minibatch: bool
+    call: Call,
+    table: Table,
+    outline: Outline,
+    rows: str | tuple[str, ...] | None,
+    minibatch: bool,
+    guided: bool = False,
 ) -> tuple[str, ...]:
     if not isinstance(rows, str | list | tuple | None):
         raise ModelError(f"`rows` must be the name of a plate; got {rows!r}.")
@@ -214,7 +116,7 @@ def _row_plates(
     candidates = sized
     other = table.num_rows - 1 if table.num_rows > 1 else 2
     try:
-        plates = _outline(call, table.columns, other).plates
+        plates = outline_of(call, table.columns, other, guided).plates
     except Exception as error:
         if minibatch:
             raise ModelError(
@@ -253,18 +155,22 @@ def _row_plates(
     return tuple(candidates)
 
 
-def _check_local(outline: _Outline, row_plates: tuple[str, ...]) -> None:
+def _check_local(outline: Outline, row_plates: tuple[str, ...]) -> None:
     for name, site in outline.sites.items():
         if name in outline.shapes and row_dim(site, row_plates) is not None:
-            raise ModelError(
+            raise NeedsGuideError(
                 f"Site {name!r} is latent and inside the plate over the rows: each row has its own, and a minibatch "
-                "sees only a few of them. Integrate it out of the program, or leave `batch_size` out."
+                "sees only a few of them. Integrate it out of the program, leave `batch_size` out, or fit by `lv.VI` "
+                "with a guide that tells a row's own from the row."
             )
+
+
+def _check_observed(outline: Outline, row_plates: tuple[str, ...]) -> None:
     if not any(site["is_observed"] and row_dim(site, row_plates) is not None for site in outline.sites.values()):
         raise ModelError(f"Nothing is observed inside the plate over the rows, {row_plates[0]!r}.")
 
 
-def _check_shapes(outline: _Outline, row_plates: tuple[str, ...]) -> None:
+def _check_shapes(outline: Outline, row_plates: tuple[str, ...]) -> None:
     """Checks that no column of values, shape (rows, 1), meets a row of distributions, shape (rows,)."""
     for name, site in outline.sites.items():
         dim = row_dim(site, row_plates)
@@ -280,7 +186,7 @@ def _check_shapes(outline: _Outline, row_plates: tuple[str, ...]) -> None:
 
 
 def _check_global(
-    call: Call, table: Table, outline: _Outline, row_plates: tuple[str, ...], derived: list[str]
+    call: Call, table: Table, outline: Outline, row_plates: tuple[str, ...], derived: list[str], guided: bool
 ) -> list[str]:
     """Checks that what is outside the row plate ignores the rows, and that rows ignore each other.
 
@@ -288,7 +194,7 @@ def _check_global(
     """
     last = table.num_rows - 1
     spaced = np.linspace(0, last, min(table.num_rows, MOST_COMPARED)).astype(int)
-    one, many = _values(call, table, ([0], [last, 0, *spaced]), outline)
+    one, many = _values(call, table, ([0], [last, 0, *spaced]), outline, row_plates if guided else None)
     for name, (kind, value) in one.items():
         site, other = outline.sites[name], many[name][1]
         if kind == "deterministic":
@@ -330,13 +236,17 @@ def _check_independent(name: str, alone: np.ndarray, in_company: np.ndarray) -> 
 
 
 def _values(
-    call: Call, table: Table, indices: tuple[list[int], ...], outline: _Outline
+    call: Call, table: Table, indices: tuple[list[int], ...], outline: Outline, guided: tuple[str, ...] | None
 ) -> list[dict[str, tuple[str, np.ndarray]]]:
-    """Runs the program on a few sets of rows. Returns each site's log-probability, or a deterministic one's value."""
+    """Runs the program on a few sets of rows. Returns each site's log-probability, or a deterministic one's value.
+
+    With a guide, given the plates over the rows, latent sites inside these may follow the number of rows.
+    """
     kinds = {name: site["type"] for name, site in outline.sites.items() if site["type"] in ("sample", "deterministic")}
 
     def run(batch: Batch) -> dict[str, jax.Array]:
-        trace, shapes = _trace(call, batch)
+        num_rows = len(next(iter(batch.values())))
+        trace, shapes = trace_of(call, batch, num_rows, guided is not None)
         changed = {name for name, site in trace.items() if site["type"] in ("sample", "deterministic")} ^ set(kinds)
         if changed:
             raise ModelError(
@@ -344,7 +254,8 @@ def _values(
                 "Make it depend on `constants`, or leave `batch_size` out."
             )
         for name, shape in shapes.items():
-            if shape != outline.shapes[name]:
+            local = guided is not None and row_dim(outline.sites[name], guided) is not None
+            if shape != outline.shapes[name] and not local:
                 raise ModelError(
                     f"The shape of latent site {name!r} follows the number of rows, and a minibatch sees only a few of "
                     "them. Leave `batch_size` out."
@@ -358,7 +269,7 @@ def _values(
     return [{name: (kinds[name], np.asarray(value)) for name, value in found.items()} for found in values]
 
 
-def _dims(name: str, outline: _Outline) -> tuple[str, ...]:
+def _dims(name: str, outline: Outline) -> tuple[str, ...]:
     site = outline.sites[name]
     shape, event_dim = site["shape"], site["event_dim"]
     dims = [f"{name}_dim_{axis}" for axis in range(len(shape))]

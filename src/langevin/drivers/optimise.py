@@ -1,0 +1,395 @@
+"""The loop of variational inference: many steps in one compiled loop, Python between chunks.
+
+Without a number of steps:
+
+1. The learning rate is constant in a stage. At 200, 400, 800, ... steps of a stage it is asked whether the bound still
+   rises. If not, and the parameters still wander by more than 5 percent of their units, the next stage has a quarter of
+   the rate. After the first stage, the rate of a family's means is in scales of q.
+2. At the last rate, the parameters are averaged until the error of their mean is a half percent of their units. (The
+   unit of a mean is the scale of q; of another parameter, what it takes to make q another distribution.) Where every
+   row has sites of its own, as many steps are averaged as were taken before.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langevin.data.batches import Batches, reshuffled
+from langevin.drivers.ascent import Carry, advance, gist_of, mean_bound, optimizer_of
+from langevin.drivers.programs import compiled
+from langevin.drivers.settling import Blocks, flat_of, is_rising, units_by_information, units_of
+from langevin.errors import SamplingError
+from langevin.methods import VI
+from langevin.progress import OnChunk
+from langevin.variational.elbo import begin_baselines
+from langevin.variational.families import Parameters
+from langevin.variational.flow import Flow
+from langevin.variational.objective import OfPositions
+
+SECONDS_A_CHUNK = 0.3
+MOST_STEPS_A_CHUNK = 1024
+MOST_BYTES_A_CHUNK = 32_000_000
+FIRST_CHECK = 200
+MOST_STEPS = 100_000
+FALL = 0.25
+NUM_PLACES = 16
+MOST_WANDER = 0.05
+LAST_RATE = 2e-4
+LEAST_RATE = 1e-7
+FOREVER = np.iinfo(np.int32).max
+NUM_INFORMATION = 256
+FIRST_BLOCK = 50
+LEAST_AVERAGED = 2000
+TOLERANCE = 0.005
+MOST_ERROR = 0.2
+MOST_SKIPPED = 0.05
+MOST_TRIES = 10
+AVERAGED = 0.25
+
+
+class Info(NamedTuple):
+    """What is shown while a fit goes on."""
+
+    elbo: float
+    learning_rate: float
+
+
+class Optimised(NamedTuple):
+    """A finished fit.
+
+    Attributes:
+        parameters: Of the best restart, averaged.
+        elbo: (restarts, steps): the bound at each step, estimated.
+        best: The restart.
+        settled: Whether the bound stopped rising at every learning rate.
+        skipped: Steps of the best restart that were left out.
+        learning_rate: The last one.
+        error: Of the parameters, at most, in their units; None if unknown.
+    """
+
+    parameters: Parameters
+    elbo: np.ndarray
+    best: int
+    settled: bool
+    skipped: int
+    learning_rate: float
+    error: float | None
+
+
+def optimise(
+    method: VI,
+    objective: Any,
+    batches: Batches | None,
+    seed: np.random.SeedSequence,
+    on_chunk: OnChunk,
+) -> Optimised:
+    """Fits q.
+
+    Args:
+        method: The settings.
+        objective: An `Objective`; with minibatches, its data laid out by `batches`.
+        batches: How minibatches are drawn; None for all rows.
+        seed: Everything random is a function of it.
+        on_chunk: Told of each chunk.
+
+    Raises:
+        SamplingError: If the bound is not finite.
+    """
+    run = _Run(method, objective, batches, seed)
+    if method.num_steps is not None:
+        last = method.num_steps
+        average_from = last - max(int(AVERAGED * last), 1)
+        run.in_scales_from = last // 4
+        run.to(last, functools.partial(_cosine, method.learning_rate, last), average_from, on_chunk)
+        best = run.best()
+        settled = not is_rising(run.elbo[best : best + 1, average_from:], errors=3.0)
+        return run.result(best, jax.tree.map(lambda leaf: np.asarray(leaf)[best], run.carry.average), settled)
+    rate = run.descend(on_chunk)
+    return run.average(rate, on_chunk)
+
+
+class _Run:
+    """A fit that goes on: the only thing with a state."""
+
+    def __init__(self, method: VI, objective: Any, batches: Batches | None, seed: np.random.SeedSequence) -> None:
+        self._method, self._objective, self._batches = method, objective, batches
+        starts, keys, noise, words = seed.spawn(4)
+        self._starts = np.random.default_rng(starts)
+        self._generators = tuple(np.random.Generator(np.random.Philox(one)) for one in (keys, noise))
+        self._words = words.generate_state(3, np.uint32)
+        self._shuffles = 0
+        self.carry = self._begin(method.num_restarts)
+        self.step = 0
+        self.in_scales_from = FOREVER
+        self._parts = [np.zeros((method.num_restarts, 0))]
+        self._program: Callable[..., Any] | None = None
+        self._information: Callable[..., Any] | None = None
+        self._seconds_a_step: float | None = None
+        leaves = jax.tree.leaves(self.carry.parameters)
+        self._dtype = jnp.result_type(*leaves)
+        shape = (1, method.num_restarts, method.num_particles)
+        bytes_a_step = sum(leaf.nbytes for leaf in jax.tree.leaves(self._noise(shape, peek=True)))
+        self._capacity = int(np.clip(MOST_BYTES_A_CHUNK // max(bytes_a_step, 1), 1, MOST_STEPS_A_CHUNK))
+        self._last_rate = method.learning_rate
+        self._find_starts()
+
+    @property
+    def elbo(self) -> np.ndarray:
+        """(restarts, steps): the bound at each step."""
+        self._parts = [np.concatenate(self._parts, axis=1)]
+        return self._parts[0]
+
+    def descend(self, on_chunk: OnChunk) -> float:
+        """Goes on in stages, until the parameters wander little. Returns the learning rate of the last."""
+        rate = self._method.learning_rate
+        while True:
+            began, length, wander = self.step, FIRST_CHECK, math.inf
+            while self.step < MOST_STEPS // 2:
+                places: list[np.ndarray] = []
+                for until in np.linspace(self.step, min(began + length, MOST_STEPS // 2), NUM_PLACES + 1).astype(int)[
+                    1:
+                ]:
+                    self.to(until, lambda _, rate=rate: rate, until, on_chunk)
+                    places.append(flat_of(self._of_best(self.carry.parameters)))
+                if not is_rising(self.elbo[:, began:]):
+                    break
+                length *= 2
+            units = self._units()
+            if units is not None and places:
+                wander = _wander(places[NUM_PLACES // 2 :], units)
+            known = math.isfinite(wander)
+            enough = wander <= MOST_WANDER if known else rate <= LAST_RATE
+            if enough or rate <= LEAST_RATE or self.step >= MOST_STEPS // 2 or self._method.optimizer is not None:
+                return rate
+            if self.in_scales_from == FOREVER and isinstance(self._objective, OfPositions):
+                self.in_scales_from = self.step
+            else:
+                rate *= FALL
+
+    def average(self, rate: float, on_chunk: OnChunk) -> Optimised:
+        """Averages at a constant rate, until the mean is known well."""
+        best, began = self.best(), self.step
+        units = self._units()
+        enough = max(self.step, LEAST_AVERAGED)
+        blocks, places, error = Blocks(FIRST_BLOCK), [], math.inf
+        while self.step < MOST_STEPS and error > TOLERANCE:
+            self.to(self.step + blocks.length, lambda _, rate=rate: rate, self.step, on_chunk)
+            parameters, place = (
+                jax.tree.map(lambda leaf: np.asarray(leaf)[best], stacked)
+                for stacked in (self.carry.average, self.carry.parameters)
+            )
+            blocks.add(flat_of(parameters))
+            if units is None:
+                if self.step - began >= enough:
+                    break
+                continue
+            error = blocks.error(units)
+            places.append(flat_of(place))
+            # Far from the optimum the bound is not a parabola, and the mean of the places is not the optimum.
+            if len(places) % NUM_PLACES == 0 and self.step < MOST_STEPS // 2 and _wander(places, units) > MOST_WANDER:
+                rate *= FALL
+                blocks, places, error = Blocks(FIRST_BLOCK), [], math.inf
+        settled = not is_rising(self.elbo[best : best + 1, began:], errors=3.0)
+        if units is not None:
+            settled = settled and error <= MOST_ERROR
+        chosen = self._better(_unflat(blocks.mean, parameters), best)
+        return self.result(best, chosen, settled, error if units is not None else None)
+
+    def _better(self, average: Parameters, best: int) -> Parameters:
+        """The average, or the last parameters, where these have the higher bound.
+
+        Of a Gaussian family the average. But flows and guides may have parameters that can turn into one another
+        without changing q.
+        """
+        if self._is_gaussian:
+            return average
+        last = jax.tree.map(lambda leaf: np.asarray(leaf)[best], self.carry.parameters)
+        noises = self._noise((NUM_INFORMATION, self._method.num_particles), peek=True)
+        bounds = jax.jit(functools.partial(mean_bound, self._method))
+        size = self._objective.num_data if self._batches is None else self._batches.size
+        batch = jax.tree.map(lambda leaf: leaf[:size], self._objective.data)
+        first, second = (float(bounds(self._objective, one, noises, batch)) for one in (average, last))
+        return last if second > first or not math.isfinite(first) else average
+
+    def to(self, until: int, rate: Callable[[int], float], average_from: int, on_chunk: OnChunk) -> None:
+        """Goes on until so many steps are taken in all.
+
+        Args:
+            until: The number of steps.
+            rate: The learning rate at a step.
+            average_from: The step after which parameters are averaged.
+            on_chunk: Told of each chunk.
+        """
+        while self.step < until:
+            self._maybe_reshuffle()
+            count = self._count(until)
+            rates = np.zeros(self._capacity, self._dtype)
+            rates[:count] = [rate(self.step + i) for i in range(count)]
+            began = time.perf_counter()
+            elbo = self._advance(count, rates, average_from)
+            self._seconds_a_step = (time.perf_counter() - began) / count
+            self._parts.append(elbo)
+            self.step += count
+            self._check(elbo)
+            shown = elbo[np.isfinite(elbo)]
+            on_chunk(count, Info(float(shown.mean()) if shown.size else math.nan, float(rates[count - 1])))
+
+    def best(self) -> int:
+        """The restart with the highest bound of late."""
+        last = self.elbo[:, -max(self.step // 10, 1) :]
+        finite = np.isfinite(last)
+        means = np.where(finite, last, 0.0).sum(axis=1) / np.maximum(finite.sum(axis=1), 1)
+        return int(np.argmax(np.where(finite.mean(axis=1) > 0.5, means, -np.inf)))
+
+    def result(self, best: int, parameters: Parameters, settled: bool, error: float | None = None) -> Optimised:
+        """What is returned."""
+        skipped = int(np.asarray(self.carry.skipped)[best])
+        return Optimised(parameters, self.elbo, best, settled, skipped, self._last_rate, error)
+
+    def _begin(self, count: int) -> Carry:
+        parameters = [self._objective.init(self._starts) for _ in range(count)]
+        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *parameters)
+        optimizer = jax.tree.map(np.asarray, jax.vmap(optimizer_of(self._method).init)(stacked))
+        dtype = jnp.result_type(*jax.tree.leaves(stacked))
+        baselines = begin_baselines(self._objective.wiring, dtype)
+        baselines = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), baselines)
+        nothing: Any = np.zeros(count, np.int32), np.zeros((), np.int32)
+        return Carry(stacked, optimizer, stacked, baselines, *nothing)
+
+    def _find_starts(self) -> None:
+        """Tries other starts for restarts whose bound is not finite."""
+        begun = self.carry
+        for _ in range(MOST_TRIES):
+            lost = ~np.isfinite(self._advance(1, np.zeros(self._capacity, self._dtype), 0)[:, 0])
+            if not lost.any():
+                break
+            others = self._begin(len(lost))
+            begun = _replaced(lost, begun, others)
+            self.carry = begun
+        else:
+            raise self._not_finite(f"at any of {MOST_TRIES} starts")
+        self.carry = begun
+
+    @property
+    def _is_gaussian(self) -> bool:
+        return isinstance(self._objective, OfPositions) and not isinstance(self._objective.family, Flow)
+
+    def _of_best(self, stacked: Any) -> Any:
+        best = self.best()
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[best], stacked)
+
+    def _units(self) -> np.ndarray | None:
+        """What an error of each parameter is measured in; None where a guide has sites of every row."""
+        parameters = self._of_best(self.carry.parameters)
+        if isinstance(self._objective, OfPositions):
+            return flat_of(units_of(parameters)) if self._is_gaussian else None
+        if self._objective.joint.structure.local:
+            return None
+        noise = self._noise((NUM_INFORMATION,), peek=True)
+        if self._information is None:
+            self._information = jax.jit(lambda objective, *arguments: objective.information(*arguments))
+        units = units_by_information(self._information(self._objective, parameters, noise))
+        if "rest" in parameters:
+            units["rest"] = units_of(parameters["rest"])
+        return flat_of(units)
+
+    def _noise(self, shape: tuple[int, ...], peek: bool = False) -> Any:
+        generators = tuple(np.random.default_rng(0) for _ in self._generators) if peek else self._generators
+        return self._objective.noise(generators, shape, self._dtype)
+
+    def _count(self, until: int) -> int:
+        budget = 50 if self._seconds_a_step is None else SECONDS_A_CHUNK / max(self._seconds_a_step, 1e-9)
+        count = int(np.clip(budget, 1, min(self._capacity, until - self.step)))
+        if self._batches is not None and self._batches.order != "rows":
+            period = self._batches.reshuffle_period(self._objective.num_data)
+            count = min(count, (self._shuffles + 1) * period - self.step)
+        return count
+
+    def _advance(self, count: int, rates: np.ndarray, average_from: int) -> np.ndarray:
+        noise = self._noise((count, self._method.num_restarts, self._method.num_particles))
+        noise = jax.tree.map(
+            lambda a: np.concatenate([a, np.zeros((self._capacity - count, *a.shape[1:]), a.dtype)]), noise
+        )
+        arguments = (
+            self._objective,
+            self.carry,
+            noise,
+            rates,
+            self._words[:2],
+            np.asarray([count, average_from, self.in_scales_from], np.int32),
+        )
+        if self._program is None:
+            static = (self._method, self._batches)
+            known = functools.partial(gist_of, self._method, *arguments[:3], self._batches)
+            self._program = compiled(advance, static, *arguments, model=known, largest=self._largest())
+        self.carry, elbo = self._program(*arguments)
+        self._last_rate = float(rates[count - 1])
+        return np.asarray(elbo)[:, :count].astype(np.float64)
+
+    def _largest(self) -> int:
+        """About how many numbers the largest array in a step has."""
+        rows = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(self._objective.data))
+        count = self._objective.num_data if self._batches is None else self._batches.size
+        size = sum(leaf.size for leaf in jax.tree.leaves(self.carry.parameters))
+        return max(rows * max(count, 1) * self._method.num_restarts * self._method.num_particles, size)
+
+    def _maybe_reshuffle(self) -> None:
+        if self._batches is None or self._batches.order == "rows":
+            return
+        due = self.step // self._batches.reshuffle_period(self._objective.num_data)
+        while self._shuffles < due:
+            self._shuffles += 1
+            seed = [int(self._words[2]), self._shuffles]
+            data = reshuffled(self._batches, self._objective.data, self._objective.num_data, seed)
+            self._objective = self._objective.with_data(data)
+
+    def _check(self, elbo: np.ndarray) -> None:
+        """Raises an error if no restart has a bound that is finite, most of the time."""
+        bad = ~np.isfinite(elbo)
+        if (bad.mean(axis=1) <= MOST_SKIPPED).any() or self.step < FIRST_CHECK // 4:
+            return
+        first = int(np.argmax(~np.isfinite(self.elbo).all(axis=0)))
+        raise self._not_finite(f"at step {first}, and at most steps since")
+
+    def _not_finite(self, when: str) -> SamplingError:
+        last = jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.carry.parameters)
+        noise = jax.tree.map(lambda leaf: leaf[0], self._noise((1,), peek=True))
+        return SamplingError(
+            f"The bound is not finite {when}: {self._objective.explain(last, noise)}. Check that site's parameters and "
+            f"support; try a `learning_rate` below {self._method.learning_rate}, or another start (`seed`, "
+            "`num_restarts`)."
+        )
+
+
+def _wander(places: list[np.ndarray], units: np.ndarray) -> float:
+    """How far the parameters wander, at most, in their units."""
+    return float((np.std(places, axis=0) / units).max())
+
+
+def _unflat(flat: np.ndarray, like: Parameters) -> Parameters:
+    """A vector as parameters."""
+    leaves, structure = jax.tree.flatten(like)
+    parts = np.split(flat, np.cumsum([np.size(leaf) for leaf in leaves])[:-1])
+    shaped = [part.reshape(np.shape(x)).astype(np.asarray(x).dtype) for part, x in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(structure, shaped)
+
+
+def _replaced(lost: np.ndarray, old: Carry, new: Carry) -> Carry:
+    """The restarts that are not lost, with new ones for the others."""
+
+    def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(lost.reshape(-1, *[1] * (a.ndim - 1)), b, a) if np.ndim(a) else a
+
+    return jax.tree.map(choose, old, new)
+
+
+def _cosine(rate: float, num_steps: int, step: int) -> float:
+    return rate * (1e-3 + (1 - 1e-3) * (1 + math.cos(math.pi * step / num_steps)) / 2)

@@ -1,0 +1,93 @@
+"""Whether a stochastic ascent has settled: whether its bound still rises, and how well its parameters are known.
+
+A gradient with noise leaves the parameters wandering around their optimum. Their mean over time comes near it (Polyak &
+Juditsky 1992), and its error can be told from the means of successive blocks, as that of a chain's mean can (Dhaka et
+al. 2020, 'Robust, accurate stochastic optimization for variational inference').
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+NUM_PARTS = 8
+MOST_BLOCKS = 64
+MOST_CORRELATION = 0.9
+
+
+def is_rising(elbo: np.ndarray, errors: float = 1.0) -> bool:
+    """Whether the bound of any restart still rises: the last quarter is above the one before by so many errors."""
+    length = elbo.shape[1] // 4
+    for one in elbo:
+        before, last = (_means(part) for part in (one[-2 * length : -length], one[-length:]))
+        if before is None or last is None:
+            continue
+        noise = math.sqrt((before.var(ddof=1) + last.var(ddof=1)) / NUM_PARTS)
+        if last.mean() - before.mean() > errors * noise:
+            return True
+    return False
+
+
+def units_of(parameters: Any) -> Any:
+    """What an error of each parameter of a family is measured in: of a mean its scale, of all others 1."""
+    units = jax.tree.map(lambda leaf: np.ones(np.shape(leaf)), parameters)
+    units["mean"] = np.exp(np.asarray(parameters["log_scale"], np.float64))
+    if "globals" in parameters:
+        units["globals"] = units_of(parameters["globals"])
+    return units
+
+
+def units_by_information(information: Any) -> Any:
+    """The same of other parameters: 1 / sqrt(information), by which q becomes another distribution."""
+    with np.errstate(divide="ignore"):
+        return jax.tree.map(lambda leaf: 1 / np.sqrt(np.asarray(leaf, np.float64)), information)
+
+
+def flat_of(parameters: Any) -> np.ndarray:
+    """The parameters as one vector."""
+    return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(parameters)])
+
+
+class Blocks:
+    """The means of successive blocks of steps. When there are many, pairs are merged."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._means: list[np.ndarray] = []
+
+    def add(self, mean: np.ndarray) -> None:
+        """Adds the mean of the next block."""
+        self._means.append(mean)
+        if len(self._means) == MOST_BLOCKS:
+            self._means = [(a + b) / 2 for a, b in zip(self._means[::2], self._means[1::2], strict=True)]
+            self.length *= 2
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Over all blocks."""
+        return np.mean(self._means, axis=0)
+
+    def error(self, units: np.ndarray) -> float:
+        """The largest standard error of the mean, in these units; infinite for few blocks."""
+        if len(self._means) < MOST_BLOCKS // 2:
+            return math.inf
+        means = np.stack(self._means) / units
+        centred = means - means.mean(axis=0)
+        variance = np.mean(centred**2, axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            correlation = np.nan_to_num(np.mean(centred[1:] * centred[:-1], axis=0) / variance)
+        correlation = np.clip(correlation, 0.0, MOST_CORRELATION)
+        inflation = (1 + correlation) / (1 - correlation)
+        return float(np.sqrt((variance * inflation / len(means)).max()))
+
+
+def _means(values: np.ndarray) -> np.ndarray | None:
+    """The means of successive parts, which are nearly independent where single values are not."""
+    values = values[np.isfinite(values)]
+    size = len(values) // NUM_PARTS
+    if size == 0:
+        return None
+    return values[-size * NUM_PARTS :].reshape(NUM_PARTS, size).mean(axis=1)

@@ -1,0 +1,1 @@
+"""Approximations q of a posterior, and the bound that they are fitted by."""

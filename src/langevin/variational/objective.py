@@ -1,0 +1,165 @@
+"""What an optimiser sees: parameters and noise in, the terms of the bound out."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from langevin.posterior import Batch, Position, Posterior
+from langevin.variational.elbo import Sampled, Wiring
+from langevin.variational.families import Family, MeanField, Parameters
+
+FIRST_SCALE = 0.1
+Generators = tuple[np.random.Generator, np.random.Generator]
+
+
+class Objective(Protocol):
+    """An approximation of one target. A pytree whose only leaves are the data."""
+
+    gradient: str
+
+    @property
+    def data(self) -> Batch:
+        """Arrays whose leading axis is the rows."""
+        ...
+
+    @property
+    def num_data(self) -> int:
+        """How many rows there are."""
+        ...
+
+    @property
+    def wiring(self) -> Wiring:
+        """Which sites have their gradient by the score function."""
+        ...
+
+    def init(self, generator: np.random.Generator) -> Parameters:
+        """Parameters to begin with."""
+        ...
+
+    def noise(self, generators: Generators, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Noise for draws of q, as an array (or a pytree of them) of this leading shape.
+
+        Each array is read in order from one of the generators, so that it does not matter how often this is called.
+        """
+        ...
+
+    def sample(self, parameters: Parameters, noise: Any, batch: Batch | None) -> Sampled:
+        """The terms of the bound at one draw; `batch=None` means all rows."""
+        ...
+
+    def with_data(self, data: Batch) -> Objective:
+        """The same with other data."""
+        ...
+
+    def explain(self, parameters: Parameters, noise: Any) -> str:
+        """Says which part of the bound is not finite at a draw."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class OfPositions:
+    """A family over the unconstrained positions of a posterior.
+
+    With the pathwise gradient, the entropy is in closed form where the family has one. Of a mean-field family, so is
+    the whole divergence of the sites whose prior is Gaussian.
+
+    Attributes:
+        posterior: The target.
+        family: Over the raveled position.
+        example: A position, for its shape.
+        gradient: "pathwise", "stl" or "score".
+    """
+
+    posterior: Posterior
+    example: Position
+    family: Family = dataclasses.field(metadata={"static": True})
+    gradient: str = dataclasses.field(metadata={"static": True})
+
+    @property
+    def data(self) -> Batch:
+        """Arrays whose leading axis is the rows."""
+        return self.posterior.data
+
+    @property
+    def num_data(self) -> int:
+        """How many rows there are."""
+        return self.posterior.num_data
+
+    @property
+    def wiring(self) -> Wiring:
+        """All coordinates, or none. The parts of q are independent: each meets the log-density and its own log q."""
+        if self.gradient != "score":
+            return Wiring()
+        return Wiring(scored=("position",), costs={"position": (("log_density",), ("position",))})
+
+    def init(self, generator: np.random.Generator) -> Parameters:
+        """A narrow q around a random start."""
+        leaves = jax.tree.leaves(self.posterior.start(generator))
+        centre = np.concatenate([np.ravel(leaf) for leaf in leaves])
+        return self.family.init(generator, centre, FIRST_SCALE)
+
+    def noise(self, generators: Generators, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """Standard normal."""
+        return generators[1].standard_normal((*shape, self.family.noise_size), dtype)
+
+    def unravel(self, x: jax.Array) -> Position:
+        """A flat vector as a position."""
+        return ravel_pytree(self.example)[1](x)
+
+    def sample(self, parameters: Parameters, noise: jax.Array, batch: Batch | None) -> Sampled:
+        """The terms of the bound at one draw."""
+        x, log_q = self.family.draw(parameters, noise)
+        nothing = jnp.zeros((), x.dtype)
+        if self.gradient == "pathwise":
+            entropy = self.family.entropy(parameters)
+            if entropy is None:
+                return Sampled({"log_density": self._log_density(x, batch)}, {"position": log_q}, nothing, {})
+            known, closed = self._divergences(parameters, x, batch)
+            return Sampled({"log_density": self._log_density(x, batch) - known}, {}, entropy + closed, {})
+        if self.gradient == "stl":
+            stopped = jax.lax.stop_gradient(parameters)
+            log_q = jnp.sum(self.family.log_parts(stopped, x))
+            return Sampled({"log_density": self._log_density(x, batch)}, {"position": log_q}, nothing, {})
+        x = jax.lax.stop_gradient(x)
+        parts = self.family.log_parts(parameters, x)
+        log_density = jax.lax.stop_gradient(self._log_density(x, batch))
+        return Sampled({"log_density": log_density}, {"position": parts}, nothing, {"position": parts})
+
+    def with_data(self, data: Batch) -> OfPositions:
+        """The same with other data."""
+        return dataclasses.replace(self, posterior=dataclasses.replace(self.posterior, data=data))
+
+    def explain(self, parameters: Parameters, noise: Any) -> str:
+        """Says which part of the log-density is not finite at a draw."""
+        return self.posterior.explain(self.unravel(self.family.draw(parameters, noise)[0]), self.posterior.rows)
+
+    def _log_density(self, x: jax.Array, batch: Batch | None) -> jax.Array:
+        return self.posterior.log_density(self.unravel(x), batch)
+
+    def _divergences(self, parameters: Parameters, x: jax.Array, batch: Batch | None) -> tuple[Any, Any]:
+        """Of the sites with a Gaussian prior: log p(x) as sampled, and E_q[log p(x)] = -KL(q, p) - H(q).
+
+        Given the other sites, on which the prior may depend: in a mean-field family they are independent of this one.
+        """
+        if not isinstance(self.family, MeanField):
+            return 0.0, 0.0
+        # Importing NumPyro takes a while; a posterior that has priors has imported it.
+        priors = self.posterior.priors(self.unravel(x), batch)
+        if not priors:
+            return 0.0, 0.0
+        from numpyro import distributions as dist
+
+        means, scales = (self.unravel(v) for v in (parameters["mean"], jnp.exp(parameters["log_scale"])))
+        position, known, closed = self.unravel(x), 0.0, 0.0
+        for name, prior in priors.items():
+            q = dist.Normal(means[name], scales[name])
+            known = known + jnp.sum(prior.log_prob(position[name]))
+            closed = closed - jnp.sum(dist.kl_divergence(q, prior)) - jnp.sum(q.entropy())
+        return known, closed
