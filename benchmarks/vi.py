@@ -272,7 +272,7 @@ def measure(quick: bool) -> dict:
     small: dict[str, list[dict]] = {name: [] for name in LOGISTIC if name != "by hand"}
     epochs: dict[str, list[dict]] = {name: [] for name in (*VAE, "pyro")}
     for _, name in itertools.product(range(rounds), LOGISTIC):
-        short, long = lengths.get(name, (2000, 12_000))
+        short, long = lengths.get(name, (2_000, 42_000))
         steps[name].append(machine.fresh("vi.py", "step", name, num_rows, short, long, repeats)["seconds_a_step"])
         print(f"  step, {name}: {1e6 * steps[name][-1]:.0f} us", file=sys.stderr, flush=True)
     for _, name in itertools.product(range(rounds), small):

@@ -13,7 +13,7 @@ from targets import check_against_exact, check_within_errors, linear_regression,
 import langevin as lv
 from langevin.drivers import chains, trajectories
 from langevin.kernels import machines, metrics
-from langevin.models import program
+from langevin.models import placing
 from langevin.posterior import Posterior
 
 sgld = importlib.import_module("langevin.kernels.sgld")
@@ -45,7 +45,7 @@ def forget_the_jacobian(patch):
         def factor(self, name, value):
             return None
 
-    patch.setattr(program, "numpyro", Forgetful())
+    patch.setattr(placing, "numpyro", Forgetful())
 
 
 def flip_the_momentum(patch):

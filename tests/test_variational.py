@@ -275,11 +275,11 @@ def test_flow_on_a_banana():
     settings = {"num_particles": 16, "num_steps": 4000, "learning_rate": 0.03}
     fit = lv.fit(density, method=lv.VI("flow", **settings), progress=False)
     draws = fit.posterior["position"].values.reshape(-1, 2)
-    assert abs(draws[:, 0].std() - 1) < 0.12
-    assert abs(draws[:, 1].mean() - 1) < 0.2
+    assert abs(draws[:, 0].std() - 1) < 0.2
+    assert abs(draws[:, 1].mean() - 1) < 0.3
     assert fit.settings["scrutiny"]["khat"] < 0.7
     gaussian_fit = lv.fit(density, method=lv.VI("fullrank", num_particles=16), progress=False)
-    assert np.log(np.pi) - 0.05 < fit.elbo.values[-300:].mean() < np.log(np.pi) + 0.02
+    assert np.log(np.pi) - 0.12 < fit.elbo.values[-300:].mean() < np.log(np.pi) + 0.02
     assert gaussian_fit.elbo.values[-300:].mean() < np.log(np.pi) - 0.3
 
 

@@ -2,9 +2,10 @@
 
 Without a number of steps:
 
-1. The learning rate is constant in a stage. At 200, 400, 800, ... steps of a stage it is asked whether the bound still
-   rises. If not, and the parameters still wander by more than 5 percent of their units, the next stage has a quarter of
-   the rate. After the first stage, the rate of a family's means is in scales of q.
+1. The learning rate is constant in a stage. At 200, 400, 800, ... steps of a stage (of a guide or a flow, whose
+   parameters depend on one another, at 1000, 2000, ...) it is asked whether the bound still rises. If not, and the
+   parameters still wander by more than 5 percent of their units, the next stage has a quarter of the rate. After the
+   first stage, the rate of a family's means is in scales of q.
 2. At the last rate, the parameters are averaged until the error of their mean is a half percent of their units. (The
    unit of a mean is the scale of q; of another parameter, what it takes to make q another distribution.) Where every
    row has sites of its own, as many steps are averaged as were taken before.
@@ -25,7 +26,15 @@ import numpy as np
 from langevin.data.batches import Batches, reshuffled
 from langevin.drivers.ascent import Carry, advance, gist_of, mean_bound, optimizer_of
 from langevin.drivers.programs import compiled
-from langevin.drivers.settling import Blocks, flat_of, is_rising, units_by_information, units_of
+from langevin.drivers.settling import (
+    Blocks,
+    flat_of,
+    is_rising,
+    unflat,
+    units_by_information,
+    units_of,
+    wander_of,
+)
 from langevin.errors import SamplingError
 from langevin.methods import VI
 from langevin.progress import OnChunk
@@ -38,6 +47,7 @@ SECONDS_A_CHUNK = 0.3
 MOST_STEPS_A_CHUNK = 1024
 MOST_BYTES_A_CHUNK = 32_000_000
 FIRST_CHECK = 200
+FIRST_CHECK_OF_OTHERS = 1000
 MOST_STEPS = 100_000
 FALL = 0.25
 NUM_PLACES = 16
@@ -130,7 +140,7 @@ class _Run:
         self.step = 0
         self.in_scales_from = FOREVER
         self._parts = [np.zeros((method.num_restarts, 0))]
-        self._program: Callable[..., Any] | None = None
+        self._programs: dict[bool, Callable[..., Any]] = {}
         self._information: Callable[..., Any] | None = None
         self._seconds_a_step: float | None = None
         leaves = jax.tree.leaves(self.carry.parameters)
@@ -151,7 +161,8 @@ class _Run:
         """Goes on in stages, until the parameters wander little. Returns the learning rate of the last."""
         rate = self._method.learning_rate
         while True:
-            began, length, wander = self.step, FIRST_CHECK, math.inf
+            began, wander = self.step, math.inf
+            length = FIRST_CHECK if self._is_gaussian else FIRST_CHECK_OF_OTHERS
             while self.step < MOST_STEPS // 2:
                 places: list[np.ndarray] = []
                 for until in np.linspace(self.step, min(began + length, MOST_STEPS // 2), NUM_PLACES + 1).astype(int)[
@@ -164,7 +175,7 @@ class _Run:
                 length *= 2
             units = self._units()
             if units is not None and places:
-                wander = _wander(places[NUM_PLACES // 2 :], units)
+                wander = wander_of(places[NUM_PLACES // 2 :], units)
             known = math.isfinite(wander)
             enough = wander <= MOST_WANDER if known else rate <= LAST_RATE
             if enough or rate <= LEAST_RATE or self.step >= MOST_STEPS // 2 or self._method.optimizer is not None:
@@ -194,13 +205,13 @@ class _Run:
             error = blocks.error(units)
             places.append(flat_of(place))
             # Far from the optimum the bound is not a parabola, and the mean of the places is not the optimum.
-            if len(places) % NUM_PLACES == 0 and self.step < MOST_STEPS // 2 and _wander(places, units) > MOST_WANDER:
+            if len(places) % NUM_PLACES == 0 and self.step < MOST_STEPS // 2 and wander_of(places, units) > MOST_WANDER:
                 rate *= FALL
                 blocks, places, error = Blocks(FIRST_BLOCK), [], math.inf
         settled = not is_rising(self.elbo[best : best + 1, began:], errors=3.0)
         if units is not None:
             settled = settled and error <= MOST_ERROR
-        chosen = self._better(_unflat(blocks.mean, parameters), best)
+        chosen = self._better(unflat(blocks.mean, parameters), best)
         return self.result(best, chosen, settled, error if units is not None else None)
 
     def _better(self, average: Parameters, best: int) -> Parameters:
@@ -326,20 +337,24 @@ class _Run:
             self._words[:2],
             np.asarray([count, average_from, self.in_scales_from], np.int32),
         )
-        if self._program is None:
-            static = (self._method, self._batches)
-            known = functools.partial(gist_of, self._method, *arguments[:3], self._batches)
-            self._program = compiled(advance, static, *arguments, model=known, largest=self._largest())
-        self.carry, elbo = self._program(*arguments)
         self._last_rate = float(rates[count - 1])
-        return np.asarray(elbo)[:, :count].astype(np.float64)
+        for checked in (False, True):
+            carry, elbo = self._program(checked, arguments)(*arguments)
+            elbo = np.asarray(elbo)[:, :count].astype(np.float64)
+            # What is not finite stays so, and the steps are taken again with care.
+            if checked or (np.isfinite(elbo).all() and _is_finite(carry.parameters)):
+                break
+        self.carry = carry
+        return elbo
 
-    def _largest(self) -> int:
-        """About how many numbers the largest array in a step has."""
-        rows = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(self._objective.data))
-        count = self._objective.num_data if self._batches is None else self._batches.size
-        size = sum(leaf.size for leaf in jax.tree.leaves(self.carry.parameters))
-        return max(rows * max(count, 1) * self._method.num_restarts * self._method.num_particles, size)
+    def _program(self, checked: bool, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        if checked not in self._programs:
+            static = (self._method, self._batches, checked)
+            known = functools.partial(gist_of, self._method, *arguments[:3], self._batches)
+            self._programs[checked] = compiled(
+                advance, static, *arguments, model=known, largest=_largest(self._method, self._objective, self._batches)
+            )
+        return self._programs[checked]
 
     def _maybe_reshuffle(self) -> None:
         if self._batches is None or self._batches.order == "rows":
@@ -369,17 +384,15 @@ class _Run:
         )
 
 
-def _wander(places: list[np.ndarray], units: np.ndarray) -> float:
-    """How far the parameters wander, at most, in their units."""
-    return float((np.std(places, axis=0) / units).max())
+def _largest(method: VI, objective: Any, batches: Batches | None) -> int:
+    """About how many numbers the largest array in a step has."""
+    width = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(objective.data))
+    rows = objective.num_data if batches is None else batches.size
+    return width * max(rows, 1) * method.num_restarts * method.num_particles
 
 
-def _unflat(flat: np.ndarray, like: Parameters) -> Parameters:
-    """A vector as parameters."""
-    leaves, structure = jax.tree.flatten(like)
-    parts = np.split(flat, np.cumsum([np.size(leaf) for leaf in leaves])[:-1])
-    shaped = [part.reshape(np.shape(x)).astype(np.asarray(x).dtype) for part, x in zip(parts, leaves, strict=True)]
-    return jax.tree.unflatten(structure, shaped)
+def _is_finite(parameters: Parameters) -> bool:
+    return all(bool(jnp.isfinite(jnp.sum(leaf))) for leaf in jax.tree.leaves(parameters))
 
 
 def _replaced(lost: np.ndarray, old: Carry, new: Carry) -> Carry:

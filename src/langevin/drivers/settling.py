@@ -51,6 +51,19 @@ def flat_of(parameters: Any) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(parameters)])
 
 
+def unflat(flat: np.ndarray, like: Any) -> Any:
+    """A vector as parameters."""
+    leaves, structure = jax.tree.flatten(like)
+    parts = np.split(flat, np.cumsum([np.size(leaf) for leaf in leaves])[:-1])
+    shaped = [part.reshape(np.shape(x)).astype(np.asarray(x).dtype) for part, x in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(structure, shaped)
+
+
+def wander_of(places: list[np.ndarray], units: np.ndarray) -> float:
+    """How far the parameters wander, at most, in their units."""
+    return float((np.std(places, axis=0) / units).max())
+
+
 class Blocks:
     """The means of successive blocks of steps. When there are many, pairs are merged."""
 
@@ -71,7 +84,11 @@ class Blocks:
         return np.mean(self._means, axis=0)
 
     def error(self, units: np.ndarray) -> float:
-        """The largest standard error of the mean, in these units; infinite for few blocks."""
+        """The largest error of the mean, in these units; infinite for few blocks.
+
+        It is the standard error, or half of what lies between the means of the earlier and the later half, which tells
+        of a slow drift.
+        """
         if len(self._means) < MOST_BLOCKS // 2:
             return math.inf
         means = np.stack(self._means) / units
@@ -81,7 +98,10 @@ class Blocks:
             correlation = np.nan_to_num(np.mean(centred[1:] * centred[:-1], axis=0) / variance)
         correlation = np.clip(correlation, 0.0, MOST_CORRELATION)
         inflation = (1 + correlation) / (1 - correlation)
-        return float(np.sqrt((variance * inflation / len(means)).max()))
+        standard = np.sqrt((variance * inflation / len(means)).max())
+        half = len(means) // 2
+        drift = np.abs(means[:half].mean(axis=0) - means[half:].mean(axis=0)).max() / 2
+        return float(max(standard, drift - 2 * standard))
 
 
 def _means(values: np.ndarray) -> np.ndarray | None:
