@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -149,6 +150,13 @@ def mean_bound(method: VI, objective: Any, parameters: Parameters, noises: Any, 
         return loss_of(method, objective, baselines, noise, batch, parameters)[1].value
 
     return jnp.mean(jax.lax.map(one, noises, batch_size=8))
+
+
+def largest_of(method: VI, objective: Any, batches: Batches | None) -> int:
+    """About how many numbers the largest array in a step has."""
+    width = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(objective.data))
+    rows = objective.num_data if batches is None else batches.size
+    return width * max(rows, 1) * method.num_restarts * method.num_particles
 
 
 def gist_of(method: VI, objective: Any, carry: Carry, noise: Any, batches: Batches | None) -> str | None:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.data.batches import Batches, reshuffled
-from langevin.drivers.ascent import Carry, advance, gist_of, mean_bound, optimizer_of
+from langevin.drivers.ascent import Carry, advance, gist_of, largest_of, mean_bound, optimizer_of
 from langevin.drivers.programs import compiled
 from langevin.drivers.settling import (
     Blocks,
@@ -352,7 +352,11 @@ class _Run:
             static = (self._method, self._batches, checked)
             known = functools.partial(gist_of, self._method, *arguments[:3], self._batches)
             self._programs[checked] = compiled(
-                advance, static, *arguments, model=known, largest=_largest(self._method, self._objective, self._batches)
+                advance,
+                static,
+                *arguments,
+                model=known,
+                largest=largest_of(self._method, self._objective, self._batches),
             )
         return self._programs[checked]
 
@@ -382,13 +386,6 @@ class _Run:
             f"support; try a `learning_rate` below {self._method.learning_rate}, or another start (`seed`, "
             "`num_restarts`)."
         )
-
-
-def _largest(method: VI, objective: Any, batches: Batches | None) -> int:
-    """About how many numbers the largest array in a step has."""
-    width = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(objective.data))
-    rows = objective.num_data if batches is None else batches.size
-    return width * max(rows, 1) * method.num_restarts * method.num_particles
 
 
 def _is_finite(parameters: Parameters) -> bool:
