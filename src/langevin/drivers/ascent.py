@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from langevin.data.batches import Batches
 from langevin.drivers.gist import gist
@@ -157,6 +158,15 @@ def largest_of(method: VI, objective: Any, batches: Batches | None) -> int:
     width = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(objective.data))
     rows = objective.num_data if batches is None else batches.size
     return width * max(rows, 1) * method.num_restarts * method.num_particles
+
+
+def replaced(lost: np.ndarray, old: Carry, new: Carry) -> Carry:
+    """The restarts that are not lost, with new ones for the others."""
+
+    def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(lost.reshape(-1, *[1] * (a.ndim - 1)), b, a) if np.ndim(a) else a
+
+    return jax.tree.map(choose, old, new)
 
 
 def gist_of(method: VI, objective: Any, carry: Carry, noise: Any, batches: Batches | None) -> str | None:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.data.batches import Batches, reshuffled
-from langevin.drivers.ascent import Carry, advance, gist_of, largest_of, mean_bound, optimizer_of
+from langevin.drivers.ascent import Carry, advance, gist_of, largest_of, mean_bound, optimizer_of, replaced
 from langevin.drivers.programs import compiled
 from langevin.drivers.settling import (
     Blocks,
@@ -283,7 +283,7 @@ class _Run:
             if not lost.any():
                 break
             others = self._begin(len(lost))
-            begun = _replaced(lost, begun, others)
+            begun = replaced(lost, begun, others)
             self.carry = begun
         else:
             raise self._not_finite(f"at any of {MOST_TRIES} starts")
@@ -390,15 +390,6 @@ class _Run:
 
 def _is_finite(parameters: Parameters) -> bool:
     return all(bool(jnp.isfinite(jnp.sum(leaf))) for leaf in jax.tree.leaves(parameters))
-
-
-def _replaced(lost: np.ndarray, old: Carry, new: Carry) -> Carry:
-    """The restarts that are not lost, with new ones for the others."""
-
-    def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.where(lost.reshape(-1, *[1] * (a.ndim - 1)), b, a) if np.ndim(a) else a
-
-    return jax.tree.map(choose, old, new)
 
 
 def _cosine(rate: float, num_steps: int, step: int) -> float:
