@@ -305,7 +305,9 @@ A variational autoencoder ({figures["vae_rows"]:,} binarised images of 784 pixel
 same backwards; minibatches of 128). NumPyro and Pyro with Adam at 0.001, as in their examples; ours with the settings
 of `langevin demo vae`. An epoch is warm.
 
-{epochs}"""
+{epochs}
+
+{figures.get("note", "")}""".rstrip()
 
 
 RENDERERS = {

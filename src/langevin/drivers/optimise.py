@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.data.batches import Batches, reshuffled
-from langevin.drivers.ascent import Carry, advance, gist_of, largest_of, mean_bound, optimizer_of, replaced
+from langevin.drivers.ascent import Care, Carry, advance, gist_of, largest_of, mean_bound, optimizer_of, replaced
 from langevin.drivers.programs import compiled
 from langevin.drivers.settling import (
     Blocks,
@@ -63,6 +63,7 @@ MOST_ERROR = 0.2
 MOST_SKIPPED = 0.05
 MOST_TRIES = 10
 AVERAGED = 0.25
+MOST_ALWAYS_AVERAGED = 100_000
 
 
 class Info(NamedTuple):
@@ -140,7 +141,8 @@ class _Run:
         self.step = 0
         self.in_scales_from = FOREVER
         self._parts = [np.zeros((method.num_restarts, 0))]
-        self._programs: dict[bool, Callable[..., Any]] = {}
+        self._programs: dict[Care, Callable[..., Any]] = {}
+        self._size = sum(leaf.size for leaf in jax.tree.leaves(self.carry.parameters))
         self._information: Callable[..., Any] | None = None
         self._seconds_a_step: float | None = None
         leaves = jax.tree.leaves(self.carry.parameters)
@@ -338,8 +340,9 @@ class _Run:
             np.asarray([count, average_from, self.in_scales_from], np.int32),
         )
         self._last_rate = float(rates[count - 1])
+        averaged = self._size <= MOST_ALWAYS_AVERAGED or self.step + count > average_from
         for checked in (False, True):
-            carry, elbo = self._program(checked, arguments)(*arguments)
+            carry, elbo = self._program(Care(checked, averaged), arguments)(*arguments)
             elbo = np.asarray(elbo)[:, :count].astype(np.float64)
             # What is not finite stays so, and the steps are taken again with care.
             if checked or (np.isfinite(elbo).all() and _is_finite(carry.parameters)):
@@ -347,18 +350,18 @@ class _Run:
         self.carry = carry
         return elbo
 
-    def _program(self, checked: bool, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-        if checked not in self._programs:
-            static = (self._method, self._batches, checked)
+    def _program(self, care: Care, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        if care not in self._programs:
+            static = (self._method, self._batches, care)
             known = functools.partial(gist_of, self._method, *arguments[:3], self._batches)
-            self._programs[checked] = compiled(
+            self._programs[care] = compiled(
                 advance,
                 static,
                 *arguments,
                 model=known,
                 largest=largest_of(self._method, self._objective, self._batches),
             )
-        return self._programs[checked]
+        return self._programs[care]
 
     def _maybe_reshuffle(self) -> None:
         if self._batches is None or self._batches.order == "rows":
