@@ -11,7 +11,7 @@ from recursion import check_trajectories
 from targets import check_against_exact, check_within_errors, linear_regression, poisson_rate
 
 import langevin as lv
-from langevin.drivers import chains, trajectories
+from langevin.drivers import chains, programs, trajectories
 from langevin.kernels import machines, metrics
 from langevin.models import placing
 from langevin.posterior import Posterior
@@ -83,9 +83,12 @@ def fit_and_check(method, target):
 
 @pytest.fixture(autouse=True)
 def _fresh_caches():
+    """Programs are known by their model, which the bugs leave as it is."""
     jax.clear_caches()
+    programs._kept.clear()
     yield
     jax.clear_caches()
+    programs._kept.clear()
 
 
 @pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
