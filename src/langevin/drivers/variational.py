@@ -71,7 +71,7 @@ def objective_of(method: VI, target: Posterior | Joint, batches: Batches | None)
         example = target.start(np.random.default_rng(0))
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(example))
         family = family_of(method, shapes)
-        return OfPositions(target, example, family, method.gradient)
+        return OfPositions(target, example, family, method.gradient, closed_forms=method.bound == "elbo")
     rows_a_call = target.num_data if batches is None else batches.size
     guide, make = method.local, None
     if isinstance(method.family, Mapping):
@@ -85,7 +85,7 @@ def objective_of(method: VI, target: Posterior | Joint, batches: Batches | None)
         guide = method.family
     else:
         raise SettingError("`VI`: `family` is a guide already, and `local` another. Put both into one.")
-    return guided(target, guide, make, method.gradient, rows_a_call)
+    return guided(target, guide, make, method.gradient, rows_a_call, closed_forms=method.bound == "elbo")
 
 
 def family_of(method: VI, shapes: tuple[tuple[int, ...], ...]) -> families.Family:

@@ -40,7 +40,13 @@ class _Run(NamedTuple):
 
 
 def guided(
-    joint: Joint, guide: Callable[..., Any] | None, make_family: MakeFamily | None, gradient: str, rows_a_call: int
+    joint: Joint,
+    guide: Callable[..., Any] | None,
+    make_family: MakeFamily | None,
+    gradient: str,
+    rows_a_call: int,
+    *,
+    closed_forms: bool = True,
 ) -> Guided:
     """The objective.
 
@@ -50,6 +56,7 @@ def guided(
         make_family: Makes the family for the sites that the guide leaves, of these shapes; None if it may leave none.
         gradient: "pathwise", "stl" or "score".
         rows_a_call: How many rows the program and the guide will be called with.
+        closed_forms: Whether divergences that are known in closed form are not sampled.
 
     Raises:
         ModelError: Names the site at which program and guide do not fit together.
@@ -74,7 +81,7 @@ def guided(
     if family is not None and gradient == "score":
         scored += (REST,)
     parents = _parents(partial, run, rows_a_call)
-    closed = _in_closed_form(run, parents, scored) if gradient == "pathwise" else ()
+    closed = _in_closed_form(run, parents, scored) if gradient == "pathwise" and closed_forms else ()
     params = {
         name: site["kwargs"].get("constraint", constraints.real)
         for trace in (run.guide, run.model)

@@ -75,12 +75,14 @@ class OfPositions:
         family: Over the raveled position.
         example: A position, for its shape.
         gradient: "pathwise", "stl" or "score".
+        closed_forms: Whether what is known in closed form is not sampled. Importance ratios need log q at the draw.
     """
 
     posterior: Posterior
     example: Position
     family: Family = dataclasses.field(metadata={"static": True})
     gradient: str = dataclasses.field(metadata={"static": True})
+    closed_forms: bool = dataclasses.field(default=True, metadata={"static": True})
 
     @property
     def data(self) -> Batch:
@@ -118,7 +120,7 @@ class OfPositions:
         x, log_q = self.family.draw(parameters, noise)
         nothing = jnp.zeros((), x.dtype)
         if self.gradient == "pathwise":
-            entropy = self.family.entropy(parameters)
+            entropy = self.family.entropy(parameters) if self.closed_forms else None
             if entropy is None:
                 return Sampled({"log_density": self._log_density(x, batch)}, {"position": log_q}, nothing, {})
             known, closed = self._divergences(parameters, x, batch)
