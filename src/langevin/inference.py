@@ -99,6 +99,7 @@ def fit(
     if not isinstance(constants, Mapping | None):
         raise SettingError(f"`constants` must be a dict of arguments by name; got {constants!r}.")
     batches = batch_size if isinstance(batch_size, Batches | None) else Batches(batch_size)
+    noncentred = (noncentred,) if isinstance(noncentred, str) else noncentred
     words = _seed_words(seed)
     if cache is not False:
         keep_on_disk(None if cache is True else cache)
@@ -236,8 +237,6 @@ def _target(
     if isinstance(method.family, str) and method.local is None:
         with suppress(NeedsGuideError):
             return _posterior(model, table, constants, rows, noncentred, batches)
-    if isinstance(noncentred, str):
-        noncentred = (noncentred,)
     return Program(model, constants, rows, noncentred).joint(table, minibatch=batches is not None)
 
 
@@ -283,8 +282,6 @@ def _posterior(
     noncentred: bool | tuple[str, ...],
     batches: Batches | None,
 ) -> Posterior:
-    if isinstance(noncentred, str):
-        noncentred = (noncentred,)
     if isinstance(model, Density):
         if constants or rows or noncentred:
             raise SettingError(

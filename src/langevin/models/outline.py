@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -43,10 +43,15 @@ def is_observed(site: dict[str, Any]) -> bool:
 
 def log_prob(site: dict[str, Any]) -> jax.Array:
     """The log-probability of a sample site, one value for each of its independent parts."""
+    value = unscaled_log_prob(site)
+    return value if site["scale"] is None else site["scale"] * value
+
+
+def unscaled_log_prob(site: Mapping[str, Any]) -> jax.Array:
+    """The same without the scale of NumPyro's `scale` handler."""
     intermediates = site.get("intermediates")
     args = (site["value"], intermediates) if intermediates else (site["value"],)
-    value = site["fn"].log_prob(*args)
-    return value if site["scale"] is None else site["scale"] * value
+    return site["fn"].log_prob(*args)
 
 
 def row_dim(site: dict[str, Any], row_plates: tuple[str, ...]) -> int | None:

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from langevin.data.table import as_arrays, as_table
 from langevin.errors import SettingError
-from langevin.models.outline import is_observed
+from langevin.models.outline import unscaled_log_prob
 from langevin.variational.guided import Guided, drawn
 from langevin.variational.objective import OfPositions
 
@@ -88,8 +88,7 @@ class Guide:
         missing = [name for name in drawn(trace) if name not in sites]
         if missing:
             raise SettingError(f"`Guide.log_prob` needs the value of {missing[0]!r}, which the guide draws.")
-        terms = [site["fn"].log_prob(site["value"]) for site in trace.values() if _is_draw(site)]
-        return float(sum(jnp.sum(term) for term in terms))
+        return float(sum(jnp.sum(unscaled_log_prob(trace[name])) for name in drawn(trace)))
 
 
 def values(objective: Any, parameters: Any, noise: Any, rows: Any = None) -> dict[str, Any]:
@@ -97,7 +96,3 @@ def values(objective: Any, parameters: Any, noise: Any, rows: Any = None) -> dic
     if isinstance(objective, OfPositions):
         return objective.posterior.constrain(objective.unravel(objective.family.draw(parameters, noise)[0]))
     return objective.values(parameters, noise, rows)[0]
-
-
-def _is_draw(site: Mapping[str, Any]) -> bool:
-    return site["type"] == "sample" and not is_observed(dict(site))

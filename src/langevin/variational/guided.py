@@ -21,7 +21,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
 from langevin.models.joint import Joint, Trace
-from langevin.models.outline import is_observed
+from langevin.models.outline import is_observed, unscaled_log_prob
 from langevin.posterior import Batch, Key
 from langevin.variational.elbo import Sampled, Wiring
 from langevin.variational.families import Family, Parameters
@@ -105,19 +105,19 @@ class Guided:
                 continue
             scale = self.joint.scale(site, batch)
             if name in scored:
-                scores[name] = log_prob(guide_trace[name])
+                scores[name] = unscaled_log_prob(guide_trace[name])
             if name in self.closed:
                 divergence = dist.kl_divergence(site["fn"], model_trace[name]["fn"])
                 log_p[f"-divergence of {name}"] = -scale * divergence
             else:
-                log_q[name] = scale * log_prob(site)
+                log_q[name] = scale * unscaled_log_prob(site)
         if rest_terms is not None:
             log_q[REST] = rest_terms
             if REST in scored:
                 scores[REST] = rest_terms
         for name, site in model_trace.items():
             if site["type"] == "sample" and name not in self.closed:
-                log_p[name] = self.joint.scale(site, batch) * log_prob(site)
+                log_p[name] = self.joint.scale(site, batch) * unscaled_log_prob(site)
         nothing = jnp.zeros((), jnp.result_type(float))
         return Sampled(log_p, log_q, nothing, scores)
 
@@ -140,7 +140,7 @@ class Guided:
                 values = self.constrained(parameters) | sampled
                 trace = self.joint.trace(self.guide, batch, values, one) if self.guide is not None else {}
                 sites = (site for name, site in trace.items() if name in sampled)
-                return sum((jnp.sum(log_prob(site)) for site in sites), jnp.zeros(()))
+                return sum((jnp.sum(unscaled_log_prob(site)) for site in sites), jnp.zeros(()))
 
             return jax.tree.map(jnp.square, jax.grad(log_q)(parameters))
 
@@ -225,10 +225,3 @@ class Guided:
 def drawn(trace: Trace) -> dict[str, Any]:
     """The values of the sites that a guide drew."""
     return {name: site["value"] for name, site in trace.items() if site["type"] == "sample" and not is_observed(site)}
-
-
-def log_prob(site: Mapping[str, Any]) -> jax.Array:
-    """The log-probability of a sample site without any scale, one value for each of its independent parts."""
-    intermediates = site.get("intermediates")
-    args = (site["value"], intermediates) if intermediates else (site["value"],)
-    return site["fn"].log_prob(*args)
