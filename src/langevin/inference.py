@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +18,18 @@ from langevin import checks
 from langevin.data.batches import Batches
 from langevin.data.table import Table, as_table
 from langevin.drivers import exact, stochastic, variational
+from langevin.drivers.chains import Draws
 from langevin.drivers.estimates import Gradients, gradients_of
 from langevin.drivers.exact import Counts
 from langevin.drivers.programs import keep_on_disk
 from langevin.drivers.scrutiny import Scrutiny
 from langevin.errors import LangevinWarning, ModelError, NeedsGuideError, SettingError
 from langevin.keys import derive
-from langevin.methods import MAP, SGHMC, VI, CyclicalSGHMC, CyclicalSGLD, Exact, Method, as_method
+from langevin.methods import MAP, SGHMC, VI, CyclicalSGHMC, CyclicalSGLD, Exact, Method, Sampler, as_method
 from langevin.models.density import Density
 from langevin.models.program import Program
 from langevin.posterior import Key, Posterior
-from langevin.progress import Bars, silent
-from langevin.tuning import Tuning
+from langevin.progress import Bars, Watch, silent
 
 if TYPE_CHECKING:
     from langevin.result import Fit
@@ -112,39 +112,19 @@ def fit(
     known = None
     if init is not None:
         target, known = _starting_from(init, target)
-    seeds = np.random.SeedSequence(words)
-    together, guide, optimised, scored = 1, None, None, ()
-    scrutiny: dict[str, Any] = Scrutiny()._asdict()
+    asked = (num_chains, num_warmup, num_draws, thin)
     with Bars() if progress else nullcontext(silent) as watch:
         if isinstance(method, Exact):
-            thin, together = thin or 1, _together(num_chains)
-            counts = Counts(num_chains, num_warmup, num_draws, thin, together)
-            draws, step_size = exact.sample(method, target, seeds, counts, watch, known)
-            tuning = Tuning(step_size=step_size)
+            ran = _run_exact(method, target, words, asked, watch, known)
         else:
             layout_key, run_key = derive(_as_key(words), 2)
             if batches is not None:
                 laid_out = batches.lay_out(table.columns, table.num_rows, _words_of(layout_key))
                 target = dataclasses.replace(target, data=laid_out)
             if isinstance(method, VI):
-                objective = variational.objective_of(method, target, batches)
-                found = variational.approximate(method, objective, batches, seeds, (num_chains, num_draws), watch)
-                draws, guide, optimised, khat, efficiency, scored = found
-                scrutiny = {
-                    "khat": khat,
-                    "efficiency": efficiency,
-                    "settled": optimised.settled,
-                    "skipped": optimised.skipped,
-                    "parameter_error": optimised.error,
-                }
-                tuning, thin, num_warmup = Tuning(step_size=optimised.learning_rate), 1, 0
-            elif isinstance(method, MAP):
-                draws, tuning, thin = stochastic.climb(method, target, batches, run_key, num_chains, watch)
-                num_warmup, num_draws = 0, 1
+                ran = _run_variational(method, target, batches, words, asked, watch)
             else:
-                asked = (num_chains, num_warmup, num_draws, thin)
-                draws, tuning, thin, seen = stochastic.sample(method, target, batches, run_key, asked, watch)
-                scrutiny = seen._asdict()
+                ran = _run_stochastic(method, target, batches, run_key, asked, watch)
     # These import xarray, which takes half a second, and which a thread has imported in the meantime.
     from langevin.assembly import add_optimisation, approximation, data_tree, describe
     from langevin.result import Fit
@@ -152,22 +132,23 @@ def fit(
     settings = {
         "method": describe(method),
         "num_chains": num_chains,
-        "num_warmup": num_warmup,
-        "num_draws": num_draws,
-        "thin": thin,
+        "num_warmup": ran.num_warmup,
+        "num_draws": ran.draws.valid.shape[1],
+        "thin": ran.thin,
         "noncentred": noncentred,
         "batches": None if batches is None else dataclasses.asdict(batches),
         "num_data": target.num_data,
         "seed": words,
-        "together": together,
-        "step_size": None if tuning.step_size is None else float(tuning.step_size),
-        "scrutiny": scrutiny,
-        "approximation": approximation(method, batches, scored),
+        "together": ran.together,
+        "step_size": None if ran.step_size is None else float(ran.step_size),
+        "scrutiny": ran.scrutiny,
+        "approximation": approximation(method, batches, () if ran.found is None else ran.found.scored),
         "version": importlib.metadata.version("langevin"),
     }
-    tree = data_tree(draws, _dims(target), settings)
-    if optimised is not None:
-        add_optimisation(tree, optimised)
+    tree = data_tree(ran.draws, _dims(target), settings)
+    if ran.found is not None:
+        add_optimisation(tree, ran.found.optimised)
+    guide = None if ran.found is None else ran.found.guide
     result = Fit(tree, target if isinstance(target, Posterior) else None, guide)
     for finding in result.verdict:
         if finding.code != "point":
@@ -220,6 +201,57 @@ def elbo_gradients(
         target = dataclasses.replace(target, data=batches.lay_out(table.columns, table.num_rows, words))
     objective = variational.objective_of(method, target, batches)
     return gradients_of(method, objective, batches, parameters, num_samples, np.random.SeedSequence(words))
+
+
+class _Ran(NamedTuple):
+    """What a run brought, whatever the method."""
+
+    draws: Draws
+    num_warmup: int
+    thin: int
+    step_size: Any
+    scrutiny: dict[str, Any]
+    together: int = 1
+    found: variational.Approximated | None = None
+
+
+_Asked = tuple[int, int, int, int | None]
+"""Chains, warm-up, draws of each chain, and steps to a draw."""
+
+
+def _run_exact(
+    method: Exact, target: Posterior, words: list[int], asked: _Asked, watch: Watch, known: np.ndarray | None
+) -> _Ran:
+    num_chains, num_warmup, num_draws, thin = asked
+    counts = Counts(num_chains, num_warmup, num_draws, thin or 1, _together(num_chains))
+    draws, step_size = exact.sample(method, target, np.random.SeedSequence(words), counts, watch, known)
+    return _Ran(draws, num_warmup, counts.thin, step_size, Scrutiny()._asdict(), counts.together)
+
+
+def _run_variational(
+    method: VI, target: Any, batches: Batches | None, words: list[int], asked: _Asked, watch: Watch
+) -> _Ran:
+    objective = variational.objective_of(method, target, batches)
+    seeds = np.random.SeedSequence(words)
+    found = variational.approximate(method, objective, batches, seeds, (asked[0], asked[2]), watch)
+    scrutiny = {
+        "khat": found.khat,
+        "efficiency": found.efficiency,
+        "settled": found.optimised.settled,
+        "skipped": found.optimised.skipped,
+        "parameter_error": found.optimised.error,
+    }
+    return _Ran(found.draws, 0, 1, found.optimised.learning_rate, scrutiny, found=found)
+
+
+def _run_stochastic(
+    method: MAP | Sampler, target: Posterior, batches: Batches | None, key: Key, asked: _Asked, watch: Watch
+) -> _Ran:
+    if isinstance(method, MAP):
+        draws, tuning, thin = stochastic.climb(method, target, batches, key, asked[0], watch)
+        return _Ran(draws, 0, thin, tuning.step_size, Scrutiny()._asdict())
+    draws, tuning, thin, seen = stochastic.sample(method, target, batches, key, asked, watch)
+    return _Ran(draws, asked[1], thin, tuning.step_size, seen._asdict())
 
 
 def _target(
