@@ -181,17 +181,14 @@ def _check_left(
     rows_a_call: int,
 ) -> None:
     for name, _ in left:
-        kind = "discrete" if name in joint.structure.discrete else "local"
         if make_family is None:
             had = ", ".join(map(repr, latent)) or "none"
             raise ModelError(
                 f"The guide misses site {name!r} of the program; it has {had}. Add a `numpyro.sample({name!r}, ...)`."
             )
         if name in joint.structure.discrete:
-            raise ModelError(
-                f"Site {name!r} is {kind}: a Gaussian family cannot have it. Give it a distribution of its own, "
-                f"`VI(family={{{name!r}: dist.Bernoulli}})`, or write a guide."
-            )
+            own = "" if name in joint.structure.local else f"give it a kind, `VI({{{name!r}: dist.Bernoulli}})`, or "
+            raise ModelError(f"Site {name!r} is discrete: a Gaussian family cannot have it; {own}write a guide.")
         if name in joint.structure.local and rows_a_call < joint.num_data:
             raise ModelError(
                 f"Site {name!r} has a value for each row, and a minibatch sees only a few of them. Write a guide that "
