@@ -11,7 +11,8 @@ from recursion import check_trajectories
 from targets import check_against_exact, check_within_errors, linear_regression, poisson_rate
 
 import langevin as lv
-from langevin.drivers import chains, programs, trajectories
+from langevin import programs
+from langevin.drivers import chains, trajectories
 from langevin.kernels import machines, metrics
 from langevin.models import placing
 from langevin.posterior import Posterior

@@ -337,3 +337,32 @@ def test_settings_are_checked():
         lv.fit(correlated(), method=lv.VI({"x": dist.Normal}), progress=False)
     with pytest.raises(lv.SettingError, match="time series"):
         lv.fit(lv.Density(lambda x: -(x**2), init=0.0), method=lv.VI("markov"), progress=False)
+
+
+def test_another_number_of_steps_is_the_same_program():
+    density = lv.Density(lambda x: -((x - 3.1) ** 2) / 8, init=0.0)
+    seen = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(event)
+
+    lv.fit(density, method=lv.VI(num_steps=300), progress=False)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        lv.fit(density, method=lv.VI(num_steps=500, learning_rate=0.02), progress=False)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert seen == []
+
+
+def test_a_start_at_which_the_gradient_is_not_finite_is_left():
+    """sqrt(max(x, 0)) is finite everywhere, but not its derivative at zero and below."""
+    density = lv.Density(
+        lambda x: -((x - 9.0) ** 2) / 2 - 0.0 * jnp.sqrt(jnp.maximum(x, 0.0)),
+        init=lambda key: jax.random.uniform(key, minval=-20.0, maxval=10.0),
+    )
+    for seed in range(3):
+        fit = lv.fit(density, method=lv.VI(), seed=seed, progress=False)
+        assert abs(float(fit.posterior["position"].mean()) - 9.0) < 0.2
+        assert fit.settings["scrutiny"]["skipped"] == 0

@@ -21,7 +21,6 @@ from langevin.drivers import exact, stochastic, variational
 from langevin.drivers.chains import Draws
 from langevin.drivers.estimates import Gradients, gradients_of
 from langevin.drivers.exact import Counts
-from langevin.drivers.programs import keep_on_disk
 from langevin.drivers.scrutiny import Scrutiny
 from langevin.errors import LangevinWarning, ModelError, NeedsGuideError, SettingError
 from langevin.keys import derive
@@ -29,6 +28,7 @@ from langevin.methods import MAP, SGHMC, VI, CyclicalSGHMC, CyclicalSGLD, Exact,
 from langevin.models.density import Density
 from langevin.models.program import Program
 from langevin.posterior import Key, Posterior
+from langevin.programs import keep_on_disk
 from langevin.progress import Bars, Watch, silent
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from machinery import banana
 from targets import Target, check_within_errors, linear_regression, poisson_rate
 
 import langevin as lv
+from langevin import programs
 from langevin.diagnostics import weighted
-from langevin.drivers import exact, programs, trajectories
+from langevin.drivers import exact, trajectories
 from langevin.drivers.trajectories import Trajectories
 
 METHODS = ["nuts", "hmc", "mala", "rwm"]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.data.batches import Batches
+from langevin.drivers import adam
 from langevin.drivers.gist import gist
 from langevin.methods import VI
 from langevin.posterior import Batch
@@ -55,7 +56,7 @@ def advance(
     objective: Any,
     carry: Carry,
     noise: Any,
-    rates: jax.Array,
+    paces: adam.Paces,
     words: jax.Array,
     numbers: jax.Array,
 ) -> tuple[Carry, jax.Array]:
@@ -66,17 +67,16 @@ def advance(
         objective: An `Objective`.
         carry: Where the restarts are.
         noise: Of every step, restart and particle.
-        rates: The learning rate at every step; a given optimiser has its own.
+        paces: The learning rate at every step, for Adam; a given optimiser has its own.
         words: Of the key of the minibatches.
         numbers: How many steps to take, the step after which parameters are averaged, and the one after which the
-            learning rate of a mean is in scales of q.
+            learning rate of a family's parameter is in its units.
 
     Returns:
         Where the restarts are then, and the bound at every step, (restarts, steps).
     """
     method, batches, care = static
-    optimizer = optimizer_of(method)
-    count, average_from, in_scales_from = numbers
+    count, average_from, in_units_from = numbers
 
     def one_step(number: jax.Array, state: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
         fits, step, elbos = state
@@ -89,10 +89,12 @@ def advance(
             parameters, opt, average, baselines, skipped = fit
             loss = functools.partial(loss_of, method, objective, baselines, noises, batch)
             (_, estimate), slope = jax.value_and_grad(loss, has_aux=True)(parameters)
-            updates, new_opt = optimizer.update(slope, opt, parameters)
             if method.optimizer is None:
-                updates = _in_scales(parameters, updates, step >= in_scales_from)
-                updates = jax.tree.map(lambda u: -rates[number] * u, updates)
+                towards, new_opt = adam.direction(slope, opt, paces.eps[number])
+                units = jax.tree.map(lambda u: jnp.where(step >= in_units_from, u, 1.0), objective.paces(parameters))
+                updates = jax.tree.map(lambda t, u: -paces.rate[number] * u * t, towards, units)
+            else:
+                updates, new_opt = method.optimizer.update(slope, opt, parameters)
             moved = jax.tree.map(lambda p, u: (p + u).astype(p.dtype), parameters, updates)
             new = (moved, new_opt, estimate.baselines, skipped)
             if care.checked:
@@ -117,7 +119,7 @@ def advance(
     # A single restart is not batched, which XLA would be slower at.
     alone = method.num_restarts == 1
     fits = jax.tree.map(lambda leaf: leaf[0], tuple(fits)) if alone else tuple(fits)
-    elbos = jnp.zeros((method.num_restarts, len(rates)), rates.dtype)
+    elbos = jnp.zeros((method.num_restarts, len(paces.rate)), paces.rate.dtype)
     fits, step, elbos = jax.lax.fori_loop(0, count, one_step, (fits, step, elbos))
     fits = jax.tree.map(lambda leaf: leaf[None], fits) if alone else fits
     return Carry(*fits, step), elbos
@@ -138,17 +140,6 @@ def loss_of(
         rao_blackwell=method.rao_blackwell,
     )
     return -total / max(objective.num_data, 1), estimate
-
-
-def _in_scales(parameters: Parameters, updates: Parameters, on: jax.Array) -> Parameters:
-    """Steps of the means of a family in units of its scales: then all coordinates are equally easy, wide or narrow."""
-    if "rest" in parameters:
-        return updates | {"rest": _in_scales(parameters["rest"], updates["rest"], on)}
-    if not {"mean", "log_scale"} <= set(parameters):
-        return updates
-    if "globals" in parameters:
-        updates = updates | {"globals": _in_scales(parameters["globals"], updates["globals"], on)}
-    return updates | {"mean": updates["mean"] * jnp.where(on, jnp.exp(parameters["log_scale"]), 1.0)}
 
 
 def mean_bound(method: VI, objective: Any, parameters: Parameters, noises: Any, batch: Batch) -> jax.Array:
@@ -193,13 +184,11 @@ def gist_of(method: VI, objective: Any, carry: Carry, noise: Any, batches: Batch
     return gist(slope, objective, parameters, noises, batch)
 
 
-def optimizer_of(method: VI) -> Any:
-    """The given optimiser; or Adam, without its learning rate."""
-    if method.optimizer is not None:
-        return method.optimizer
-    import optax  # here, since it takes a tenth of a second that no other method should pay
-
-    return optax.scale_by_adam()
+def begin_optimizer(method: VI, stacked: Parameters) -> Any:
+    """The state of the optimiser of each restart before the first step."""
+    if method.optimizer is None:
+        return adam.begin(stacked)
+    return jax.tree.map(np.asarray, jax.vmap(method.optimizer.init)(stacked))
 
 
 def _all_finite(tree: Any) -> jax.Array:

@@ -14,12 +14,12 @@ from langevin.drivers import mass
 from langevin.drivers.adaptation import adapt, find_starts
 from langevin.drivers.chains import Draws
 from langevin.drivers.gist import gist
-from langevin.drivers.programs import compiled
 from langevin.drivers.trajectories import Record, Trajectories, flattened, unflattened
 from langevin.drivers.warmup import no_start
 from langevin.kernels import dual_averaging
 from langevin.methods import Exact
 from langevin.posterior import Position, Posterior
+from langevin.programs import compiled
 from langevin.progress import Watch
 
 MOST_DENSE = 128

@@ -13,6 +13,7 @@ Without a number of steps:
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import time
@@ -24,24 +25,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.data.batches import Batches, reshuffled
-from langevin.drivers.ascent import Care, Carry, advance, gist_of, largest_of, mean_bound, optimizer_of, replaced
-from langevin.drivers.programs import compiled
-from langevin.drivers.settling import (
-    Blocks,
-    flat_of,
-    is_rising,
-    unflat,
-    units_by_information,
-    units_of,
-    wander_of,
-)
+from langevin.drivers import adam
+from langevin.drivers.ascent import Care, Carry, advance, begin_optimizer, gist_of, largest_of, mean_bound, replaced
+from langevin.drivers.settling import Blocks, flat_of, is_rising, unflat, wander_of
 from langevin.errors import SamplingError
 from langevin.methods import VI
+from langevin.programs import compiled, run
 from langevin.progress import OnChunk
 from langevin.variational.elbo import begin_baselines
 from langevin.variational.families import Parameters
-from langevin.variational.flow import Flow
-from langevin.variational.objective import OfPositions
 
 SECONDS_A_CHUNK = 0.3
 MOST_STEPS_A_CHUNK = 1024
@@ -114,20 +106,20 @@ def optimise(
     Raises:
         SamplingError: If the bound is not finite.
     """
-    run = _Run(method, objective, batches, seed)
+    ascent = _Ascent(method, objective, batches, seed)
     if method.num_steps is not None:
         last = method.num_steps
         average_from = last - max(int(AVERAGED * last), 1)
-        run.in_scales_from = last // 4
-        run.to(last, functools.partial(_cosine, method.learning_rate, last), average_from, on_chunk)
-        best = run.best()
-        settled = not is_rising(run.elbo[best : best + 1, average_from:], errors=3.0)
-        return run.result(best, jax.tree.map(lambda leaf: np.asarray(leaf)[best], run.carry.average), settled)
-    rate = run.descend(on_chunk)
-    return run.average(rate, on_chunk)
+        ascent.in_units_from = last // 4
+        ascent.to(last, functools.partial(_cosine, method.learning_rate, last), average_from, on_chunk)
+        best = ascent.best()
+        settled = not is_rising(ascent.elbo[best : best + 1, average_from:], errors=3.0)
+        return ascent.result(best, jax.tree.map(lambda leaf: np.asarray(leaf)[best], ascent.carry.average), settled)
+    rate = ascent.descend(on_chunk)
+    return ascent.average(rate, on_chunk)
 
 
-class _Run:
+class _Ascent:
     """A fit that goes on: the only thing with a state."""
 
     def __init__(self, method: VI, objective: Any, batches: Batches | None, seed: np.random.SeedSequence) -> None:
@@ -139,11 +131,10 @@ class _Run:
         self._shuffles = 0
         self.carry = self._begin(method.num_restarts)
         self.step = 0
-        self.in_scales_from = FOREVER
+        self.in_units_from = FOREVER
         self._parts = [np.zeros((method.num_restarts, 0))]
         self._programs: dict[Care, Callable[..., Any]] = {}
         self._size = sum(leaf.size for leaf in jax.tree.leaves(self.carry.parameters))
-        self._information: Callable[..., Any] | None = None
         self._seconds_a_step: float | None = None
         leaves = jax.tree.leaves(self.carry.parameters)
         self._dtype = jnp.result_type(*leaves)
@@ -164,7 +155,7 @@ class _Run:
         rate = self._method.learning_rate
         while True:
             began, wander = self.step, math.inf
-            length = FIRST_CHECK if self._is_gaussian else FIRST_CHECK_OF_OTHERS
+            length = FIRST_CHECK if self._objective.identified else FIRST_CHECK_OF_OTHERS
             while self.step < MOST_STEPS // 2:
                 places: list[np.ndarray] = []
                 for until in np.linspace(self.step, min(began + length, MOST_STEPS // 2), NUM_PLACES + 1).astype(int)[
@@ -182,8 +173,8 @@ class _Run:
             enough = wander <= MOST_WANDER if known else rate <= LAST_RATE
             if enough or rate <= LEAST_RATE or self.step >= MOST_STEPS // 2 or self._method.optimizer is not None:
                 return rate
-            if self.in_scales_from == FOREVER and isinstance(self._objective, OfPositions):
-                self.in_scales_from = self.step
+            if self.in_units_from == FOREVER and self._objective.family is not None:
+                self.in_units_from = self.step
             else:
                 rate *= FALL
 
@@ -222,14 +213,14 @@ class _Run:
         Of a Gaussian family the average. But flows and guides may have parameters that can turn into one another
         without changing q.
         """
-        if self._is_gaussian:
+        if self._objective.identified:
             return average
         last = jax.tree.map(lambda leaf: np.asarray(leaf)[best], self.carry.parameters)
         noises = self._noise((NUM_INFORMATION, self._method.num_particles), peek=True)
-        bounds = jax.jit(functools.partial(mean_bound, self._method))
+        bound = functools.partial(run, functools.partial(mean_bound, self._method), self._objective)
         size = self._objective.num_data if self._batches is None else self._batches.size
         batch = jax.tree.map(lambda leaf: leaf[:size], self._objective.data)
-        first, second = (float(bounds(self._objective, one, noises, batch)) for one in (average, last))
+        first, second = (float(bound(one, noises, batch)) for one in (average, last))
         return last if second > first or not math.isfinite(first) else average
 
     def to(self, until: int, rate: Callable[[int], float], average_from: int, on_chunk: OnChunk) -> None:
@@ -270,7 +261,7 @@ class _Run:
     def _begin(self, count: int) -> Carry:
         parameters = [self._objective.init(self._starts) for _ in range(count)]
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *parameters)
-        optimizer = jax.tree.map(np.asarray, jax.vmap(optimizer_of(self._method).init)(stacked))
+        optimizer = begin_optimizer(self._method, stacked)
         dtype = jnp.result_type(*jax.tree.leaves(stacked))
         baselines = begin_baselines(self._objective.wiring, dtype)
         baselines = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), baselines)
@@ -278,10 +269,11 @@ class _Run:
         return Carry(stacked, optimizer, stacked, baselines, *nothing)
 
     def _find_starts(self) -> None:
-        """Tries other starts for restarts whose bound is not finite."""
+        """Tries other starts for restarts whose bound, or its gradient, is not finite."""
         begun = self.carry
         for _ in range(MOST_TRIES):
-            lost = ~np.isfinite(self._advance(1, np.zeros(self._capacity, self._dtype), 0)[:, 0])
+            elbo = self._advance(1, np.zeros(self._capacity, self._dtype), 0)
+            lost = ~np.isfinite(elbo[:, 0]) | (np.asarray(self.carry.skipped) > 0)
             if not lost.any():
                 break
             others = self._begin(len(lost))
@@ -291,28 +283,16 @@ class _Run:
             raise self._not_finite(f"at any of {MOST_TRIES} starts")
         self.carry = begun
 
-    @property
-    def _is_gaussian(self) -> bool:
-        return isinstance(self._objective, OfPositions) and not isinstance(self._objective.family, Flow)
-
     def _of_best(self, stacked: Any) -> Any:
         best = self.best()
         return jax.tree.map(lambda leaf: np.asarray(leaf)[best], stacked)
 
     def _units(self) -> np.ndarray | None:
-        """What an error of each parameter is measured in; None where a guide has sites of every row."""
         parameters = self._of_best(self.carry.parameters)
-        if isinstance(self._objective, OfPositions):
-            return flat_of(units_of(parameters)) if self._is_gaussian else None
-        if self._objective.joint.structure.local:
+        units = self._objective.units(parameters, self._noise((NUM_INFORMATION,), peek=True))
+        if units is None:
             return None
-        noise = self._noise((NUM_INFORMATION,), peek=True)
-        if self._information is None:
-            self._information = jax.jit(lambda objective, *arguments: objective.information(*arguments))
-        units = units_by_information(self._information(self._objective, parameters, noise))
-        if "rest" in parameters:
-            units["rest"] = units_of(parameters["rest"])
-        return flat_of(units)
+        return flat_of(jax.tree.map(lambda p, unit: np.broadcast_to(unit, np.shape(p)), parameters, units))
 
     def _noise(self, shape: tuple[int, ...], peek: bool = False) -> Any:
         generators = tuple(np.random.default_rng(0) for _ in self._generators) if peek else self._generators
@@ -335,9 +315,9 @@ class _Run:
             self._objective,
             self.carry,
             noise,
-            rates,
+            adam.paces(rates, self.step),
             self._words[:2],
-            np.asarray([count, average_from, self.in_scales_from], np.int32),
+            np.asarray([count, average_from, self.in_units_from], np.int32),
         )
         self._last_rate = float(rates[count - 1])
         averaged = self._size <= MOST_ALWAYS_AVERAGED or self.step + count > average_from
@@ -352,7 +332,9 @@ class _Run:
 
     def _program(self, care: Care, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         if care not in self._programs:
-            static = (self._method, self._batches, care)
+            # What is not in a step does not make another program of it.
+            method = dataclasses.replace(self._method, num_steps=None, learning_rate=1.0)
+            static = (method, self._batches, care)
             known = functools.partial(gist_of, self._method, *arguments[:3], self._batches)
             self._programs[care] = compiled(
                 advance,

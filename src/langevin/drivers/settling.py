@@ -31,21 +31,6 @@ def is_rising(elbo: np.ndarray, errors: float = 1.0) -> bool:
     return False
 
 
-def units_of(parameters: Any) -> Any:
-    """What an error of each parameter of a family is measured in: of a mean its scale, of all others 1."""
-    units = jax.tree.map(lambda leaf: np.ones(np.shape(leaf)), parameters)
-    units["mean"] = np.exp(np.asarray(parameters["log_scale"], np.float64))
-    if "globals" in parameters:
-        units["globals"] = units_of(parameters["globals"])
-    return units
-
-
-def units_by_information(information: Any) -> Any:
-    """The same of other parameters: 1 / sqrt(information), by which q becomes another distribution."""
-    with np.errstate(divide="ignore"):
-        return jax.tree.map(lambda leaf: 1 / np.sqrt(np.asarray(leaf, np.float64)), information)
-
-
 def flat_of(parameters: Any) -> np.ndarray:
     """The parameters as one vector."""
     return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(parameters)])

@@ -10,13 +10,13 @@ import numpy as np
 from langevin.data.batches import Batches
 from langevin.drivers import landscape
 from langevin.drivers.chains import Chains, Draws
-from langevin.drivers.programs import import_beside
 from langevin.drivers.scrutiny import Scrutiny, scrutinise
 from langevin.drivers.warmup import start_positions, warm_up
 from langevin.errors import SamplingError
 from langevin.keys import derive
 from langevin.methods import MAP, CyclicalSGHMC, CyclicalSGLD, Sampler
 from langevin.posterior import Key, Posterior
+from langevin.programs import import_beside
 from langevin.progress import Watch
 from langevin.tuning import Tuning
 

@@ -18,13 +18,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from langevin.drivers.gist import gist
-from langevin.drivers.programs import compiled
 from langevin.kernels import dual_averaging
 from langevin.kernels.dual_averaging import Adaptation
 from langevin.kernels.machines import MOST_STEPS, NUM_UNIFORMS, Inputs, Report, evaluator, pick
 from langevin.kernels.metrics import Metric
 from langevin.methods import Exact
 from langevin.posterior import Position, Posterior
+from langevin.programs import compiled
 
 SECONDS_A_CHUNK = 0.3
 MOST_STEPS_A_CHUNK = 2048

@@ -15,11 +15,11 @@ import numpy as np
 from langevin.data.batches import Batches
 from langevin.drivers.chains import Draws
 from langevin.drivers.optimise import MOST_STEPS, Optimised, optimise
-from langevin.drivers.programs import compiled, import_beside
 from langevin.errors import SettingError
 from langevin.methods import VI
 from langevin.models.joint import Joint
 from langevin.posterior import Posterior
+from langevin.programs import compiled, import_beside
 from langevin.progress import Watch
 from langevin.variational import families
 from langevin.variational.flow import flow, is_flow

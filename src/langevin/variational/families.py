@@ -30,6 +30,11 @@ class Family(Protocol):
         """How many numbers of noise make a draw."""
         ...
 
+    @property
+    def identified(self) -> bool:
+        """Whether other parameters make another q, so that an average of parameters is one of the q they make."""
+        ...
+
     def init(self, generator: np.random.Generator, centre: np.ndarray, scale: float) -> Parameters:
         """Parameters of a q around `centre`, about `scale` wide."""
         ...
@@ -46,9 +51,23 @@ class Family(Protocol):
         """In closed form; None if there is none."""
         ...
 
+    def units(self, parameters: Parameters) -> Parameters:
+        """By how much each parameter must change to make q another distribution: arrays, or 1 for all of an array."""
+        ...
+
+
+class Scaled:
+    """What families with parameters "mean" and "log_scale" have in common."""
+
+    identified = True
+
+    def units(self, parameters: Parameters) -> Parameters:
+        """Of a mean its scale, of all others 1."""
+        return jax.tree.map(lambda _: 1.0, parameters) | {"mean": jnp.exp(parameters["log_scale"])}
+
 
 @dataclasses.dataclass(frozen=True)
-class MeanField:
+class MeanField(Scaled):
     """Independent Gaussians. At its optimum on a Gaussian posterior of precision P, `s^2 = 1 / diag(P)`: too narrow."""
 
     size: int
@@ -79,7 +98,7 @@ class MeanField:
 
 
 @dataclasses.dataclass(frozen=True)
-class FullRank:
+class FullRank(Scaled):
     """A Gaussian of any covariance."""
 
     size: int
@@ -114,7 +133,7 @@ class FullRank:
 
 
 @dataclasses.dataclass(frozen=True)
-class LowRank:
+class LowRank(Scaled):
     """A Gaussian with `rank` correlated directions on top of independent coordinates.
 
     V is lower triangular: else turning it would change nothing, and the average of turned ones would be too small. For

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.errors import SettingError
-from langevin.variational.families import LOG_2PI, MeanField, Parameters
+from langevin.variational.families import LOG_2PI, MeanField, Parameters, Scaled
 
 LAYERS = 4
 KNOTS = 8
@@ -18,7 +18,7 @@ INTERVAL = 4.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Flow:
+class Flow(Scaled):
     """A flow, whose arrays are parameters.
 
     Args:
@@ -29,6 +29,9 @@ class Flow:
 
     size: int
     bijection: Any = None
+
+    # Networks have many ways to be one map.
+    identified = False
 
     @property
     def noise_size(self) -> int:

@@ -20,6 +20,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
+from langevin import programs
 from langevin.models.joint import Joint, Trace
 from langevin.models.outline import is_observed, unscaled_log_prob
 from langevin.posterior import Batch, Key
@@ -68,11 +69,16 @@ class Guided:
         """How many rows there are."""
         return self.joint.num_data
 
+    @property
+    def identified(self) -> bool:
+        """There is no telling, of a guide."""
+        return False
+
     def init(self, generator: np.random.Generator) -> Parameters:
         """The values that the parameters have in a first run, unconstrained; of the family, a narrow q at random."""
         key = jax.random.key(int(generator.integers(2**31)))
         batch = jax.tree.map(lambda array: array[: self.rows_a_call], self.data)
-        parameters = {"params": jax.jit(self._first_params)(key, batch)}
+        parameters = {"params": programs.run(self._first_params, key, batch)}
         if self.family is not None:
             size = sum(math.prod(shape) for _, shape in self.rest)
             centre = generator.uniform(-START_RADIUS, START_RADIUS, size).astype(jnp.result_type(float))
@@ -121,31 +127,22 @@ class Guided:
         nothing = jnp.zeros((), jnp.result_type(float))
         return Sampled(log_p, log_q, nothing, scores)
 
-    def information(self, parameters: Parameters, noise: Any) -> Any:
-        """The mean square, over draws, of the derivative of log q by each parameter: Fisher's information, diagonal.
+    def paces(self, parameters: Parameters) -> Parameters:
+        """The units of the family, for what the guide leaves; 1 for the guide's parameters."""
+        paces = jax.tree.map(lambda _: 1.0, parameters)
+        return paces if self.family is None else paces | {"rest": self.family.units(parameters["rest"])}
 
-        It says by how much a parameter can be off until q is another distribution. Of the program's own parameters it
-        is zero.
+    def units(self, parameters: Parameters, noise: Any) -> Parameters | None:
+        """Of the guide's parameters 1 / sqrt(information), infinite for those of the program.
 
-        Args:
-            parameters: The parameters.
-            noise: Of many draws.
+        None where a guide has sites of every row.
         """
-        batch = jax.tree.map(lambda array: array[: self.rows_a_call], self.data)
-
-        def square(one: Any) -> Any:
-            sampled = jax.lax.stop_gradient(drawn(self.guide_trace(self.constrained(parameters), one, batch)))
-
-            def log_q(parameters: Parameters) -> jax.Array:
-                values = self.constrained(parameters) | sampled
-                trace = self.joint.trace(self.guide, batch, values, one) if self.guide is not None else {}
-                sites = (site for name, site in trace.items() if name in sampled)
-                return sum((jnp.sum(unscaled_log_prob(site)) for site in sites), jnp.zeros(()))
-
-            return jax.tree.map(jnp.square, jax.grad(log_q)(parameters))
-
-        squares = jax.lax.map(square, jax.random.wrap_key_data(noise["key"]), batch_size=16)
-        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), squares)
+        if self.joint.structure.local or (self.family is not None and not self.family.identified):
+            return None
+        with np.errstate(divide="ignore"):
+            found = programs.run(_information, self, parameters["params"], noise["key"])
+            units = {"params": jax.tree.map(lambda leaf: 1 / np.sqrt(np.asarray(leaf, np.float64)), found)}
+        return units if self.family is None else units | {"rest": self.family.units(parameters["rest"])}
 
     def with_data(self, data: Batch) -> Guided:
         """The same with other data."""
@@ -155,7 +152,7 @@ class Guided:
         """Says which term of the bound is not finite at a draw."""
         batch = jax.tree.map(lambda array: array[: self.rows_a_call], self.data)
         # Compiled: on numbers, NumPyro would raise an error at a bad parameter, and not say of which site.
-        sampled = jax.jit(self.sample)(parameters, noise, batch)
+        sampled = programs.run(self.sample, parameters, noise, batch)
         for kind, terms in (("the program", sampled.log_p), ("the guide", sampled.log_q)):
             for name, value in terms.items():
                 bad = np.asarray(value)[~np.isfinite(value)]
@@ -225,3 +222,32 @@ class Guided:
 def drawn(trace: Trace) -> dict[str, Any]:
     """The values of the sites that a guide drew."""
     return {name: site["value"] for name, site in trace.items() if site["type"] == "sample" and not is_observed(site)}
+
+
+def _information(objective: Guided, params: Mapping[str, Any], words: jax.Array) -> Any:
+    """The mean square, over draws, of the derivative of log q by each parameter: Fisher's information, diagonal.
+
+    It says by how much a parameter can be off until q is another distribution. Of the program's own parameters it is
+    zero.
+
+    Args:
+        objective: The guide.
+        params: Its parameters, unconstrained.
+        words: Of a key for each draw.
+    """
+    batch = jax.tree.map(lambda array: array[: objective.rows_a_call], objective.data)
+
+    def square(key: Key) -> Any:
+        values = drawn(objective.guide_trace(objective.constrained({"params": params}), key, batch))
+        values = jax.lax.stop_gradient(values)
+
+        def log_q(params: Mapping[str, Any]) -> jax.Array:
+            given = objective.constrained({"params": params}) | values
+            trace = objective.joint.trace(objective.guide, batch, given, key) if objective.guide is not None else {}
+            sites = (site for name, site in trace.items() if name in values)
+            return sum((jnp.sum(unscaled_log_prob(site)) for site in sites), jnp.zeros(()))
+
+        return jax.tree.map(jnp.square, jax.grad(log_q)(params))
+
+    squares = jax.lax.map(square, jax.random.wrap_key_data(words), batch_size=16)
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), squares)

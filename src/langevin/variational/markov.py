@@ -20,13 +20,13 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from langevin.errors import SettingError
-from langevin.variational.families import LOG_2PI, FullRank, MeanField, Parameters
+from langevin.variational.families import LOG_2PI, FullRank, MeanField, Parameters, Scaled
 
 MOST_FULL = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class Markov:
+class Markov(Scaled):
     """The family, for a flat vector that is made of arrays of these shapes.
 
     Args:
@@ -105,6 +105,10 @@ class Markov:
         return self._globals.entropy(parameters["globals"]) + (
             jnp.sum(parameters["log_scale"]) + size * (1 + LOG_2PI) / 2
         )
+
+    def units(self, parameters: Parameters) -> Parameters:
+        """Of a mean its scale, of all others 1."""
+        return super().units(parameters) | {"globals": self._globals.units(parameters["globals"])}
 
     def _noise_of_globals(self, parameters: Parameters, values: jax.Array) -> jax.Array:
         turned = (values - parameters["mean"]) * jnp.exp(-parameters["log_scale"])

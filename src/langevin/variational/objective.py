@@ -22,6 +22,7 @@ class Objective(Protocol):
     """An approximation of one target. A pytree whose only leaves are the data."""
 
     gradient: str
+    family: Family | None
 
     @property
     def data(self) -> Batch:
@@ -38,6 +39,11 @@ class Objective(Protocol):
         """Which sites have their gradient by the score function."""
         ...
 
+    @property
+    def identified(self) -> bool:
+        """Whether it is certain that an average of parameters is one of the q they make."""
+        ...
+
     def init(self, generator: np.random.Generator) -> Parameters:
         """Parameters to begin with."""
         ...
@@ -51,6 +57,19 @@ class Objective(Protocol):
 
     def sample(self, parameters: Parameters, noise: Any, batch: Batch | None) -> Sampled:
         """The terms of the bound at one draw; `batch=None` means all rows."""
+        ...
+
+    def paces(self, parameters: Parameters) -> Parameters:
+        """The units of a family's parameters, in which they move equally fast; of all others 1."""
+        ...
+
+    def units(self, parameters: Parameters, noise: Any) -> Parameters | None:
+        """What an error of each parameter is measured in: what makes q another distribution; None if that is unknown.
+
+        Args:
+            parameters: The parameters.
+            noise: Of many draws.
+        """
         ...
 
     def with_data(self, data: Batch) -> Objective:
@@ -133,6 +152,20 @@ class OfPositions:
         parts = self.family.log_parts(parameters, x)
         log_density = jax.lax.stop_gradient(self._log_density(x, batch))
         return Sampled({"log_density": log_density}, {"position": parts}, nothing, {"position": parts})
+
+    @property
+    def identified(self) -> bool:
+        """Whether an average of parameters is one of the q they make."""
+        return self.family.identified
+
+    def paces(self, parameters: Parameters) -> Parameters:
+        """The units of the family."""
+        return self.family.units(parameters)
+
+    def units(self, parameters: Parameters, noise: Any) -> Parameters | None:
+        """The same, if they say how near the optimum is."""
+        del noise
+        return self.family.units(parameters) if self.identified else None
 
     def with_data(self, data: Batch) -> OfPositions:
         """The same with other data."""

@@ -26,6 +26,8 @@ MOST_KEPT = 64
 MOST_FOR_QUICK = 8192
 # On a CPU these halve the time of compilation; a loop over 10,000 elements with logarithms then takes twice the time.
 QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
+# Its library for matrix products, new in JAX 0.10, is a tenth slower in a step of a network than Eigen is.
+LARGE = {"xla_cpu_experimental_ynn_fusion_type": ""}
 BESIDE = ("xarray", "arviz_stats")
 _kept: OrderedDict[tuple[tuple[Any, str], str], Any] = OrderedDict()
 
@@ -69,13 +71,11 @@ def compiled(
         static: Its first argument, which is not an array; its representation says all of it.
         arguments: Its other arguments, or their shapes.
         model: Gives the gist of what is in the program besides `function` and `static`, if it is known.
-        largest: About how many elements the largest array in its inner loop has. If few, the program is compiled
-            quickly: a loop over few elements is not worth optimising.
+        largest: About how many elements the largest array in its inner loop has, if that is known. If few, the program
+            is compiled quickly: a loop over few elements is not worth optimising.
     """
     leaves, structure = jax.tree.flatten(arguments)
-    # The text leaves out arguments that nothing uses, but their shapes are checked at each call.
-    shapes = [(np.shape(leaf), leaf.dtype, getattr(leaf, "sharding", None)) for leaf in leaves]
-    around = (function, f"{static!r} {jax.devices()} {shapes}")
+    around = (function, f"{static!r} {jax.devices()} {_shapes(leaves)}")
     # The first program of its kind is not worth the time to look for another.
     gist = model() if any(key[0] == around for key in _kept) else None
     if gist is None or (around, gist) not in _kept:
@@ -84,27 +84,57 @@ def compiled(
             return function(static, *jax.tree.unflatten(structure, leaves))
 
         lowered = jax.jit(flat).lower(*leaves)
-        text = hashlib.sha256(f"{lowered.out_tree} {lowered.as_text()}".encode()).hexdigest()
+        text = _text(lowered)
         if (around, text) not in _kept:
             import_beside()
             with ThreadPoolExecutor(1) as aside:
-                compiling = aside.submit(_compile, lowered, quickly=largest is not None and largest <= MOST_FOR_QUICK)
+                compiling = aside.submit(_compile, lowered, _options(largest))
                 gist = model() if gist is None else gist
-                _kept[around, text] = compiling.result()
+                _keep((around, text), compiling.result())
         gist = gist or text
-        _kept[around, gist] = _kept[around, text]
-        while len(_kept) > MOST_KEPT:
-            _kept.popitem(last=False)
+        _keep((around, gist), _kept[around, text])
     program = _kept[around, gist]
     _kept.move_to_end((around, gist))
     return lambda *arguments: program(*jax.tree.leaves(arguments))
 
 
-def _compile(lowered: Any, *, quickly: bool) -> Any:
-    if quickly and jax.default_backend() == "cpu":
-        try:
-            return lowered.compile(QUICK)
-        except jax.errors.JaxRuntimeError:
-            # Another version of XLA may not know these options.
-            return lowered.compile()
-    return lowered.compile()
+def run(function: Callable[..., Any], *arguments: Any) -> Any:
+    """`function(*arguments)`, compiled quickly, since it is called once; where its text is known, not even that."""
+    leaves, structure = jax.tree.flatten(arguments)
+    lowered = jax.jit(lambda *leaves: function(*jax.tree.unflatten(structure, leaves))).lower(*leaves)
+    key = ((run, f"{jax.devices()} {_shapes(leaves)}"), _text(lowered))
+    if key not in _kept:
+        _keep(key, _compile(lowered, _options(0)))
+    _kept.move_to_end(key)
+    return _kept[key](*leaves)
+
+
+def _shapes(leaves: list[Any]) -> list[Any]:
+    """The text of a program leaves out arguments that nothing uses, but their shapes are checked at each call."""
+    return [(np.shape(leaf), getattr(leaf, "dtype", None), getattr(leaf, "sharding", None)) for leaf in leaves]
+
+
+def _text(lowered: Any) -> str:
+    return hashlib.sha256(f"{lowered.out_tree} {lowered.as_text()}".encode()).hexdigest()
+
+
+def _keep(key: tuple[tuple[Any, str], str], program: Any) -> None:
+    _kept[key] = program
+    while len(_kept) > MOST_KEPT:
+        _kept.popitem(last=False)
+
+
+def _options(largest: int | None) -> dict[str, Any] | None:
+    if largest is None or jax.default_backend() != "cpu":
+        return None
+    return QUICK if largest <= MOST_FOR_QUICK else LARGE
+
+
+def _compile(lowered: Any, options: dict[str, Any] | None) -> Any:
+    try:
+        return lowered.compile(options)
+    except jax.errors.JaxRuntimeError:
+        # Another version of XLA may not know these options.
+        if options is None:
+            raise
+        return lowered.compile()
