@@ -121,6 +121,40 @@ def test_discrete_sites_by_the_score_function():
     assert fit.posterior["z"].shape == (4, 100, 60)
 
 
+@pytest.mark.slow
+def test_discrete_sites_of_rows_by_their_kind():
+    """The guide above, but made from kinds of distributions: as good a bound, and z is inside its plate."""
+    kinds = {"z": dist.Bernoulli, "share": dist.Beta, "means": dist.Normal}
+    fit = lv.fit(bernoulli_mixture, MIXED, lv.VI(kinds, num_particles=8), progress=False, num_draws=100)
+    found = fit.guide.values
+    arguments = {"a": "share.concentration1", "b": "share.concentration0", "loc": "means.loc", "scale": "means.scale"}
+    probs = jnp.clip(jax.nn.sigmoid(found["z.logits"]), 1e-6, 1 - 1e-6)
+    values = {short: found[name] for short, name in arguments.items()}
+    best = best_enumerated()
+    assert abs(enumerated_bound(values, jnp.asarray(MIXED["x"]), probs) - best) < 0.02 * abs(best)
+    assert fit.guide.objective.wiring.plates["q.z"] == {"rows": -1}
+
+
+def test_categorical_sites_of_rows():
+    """Three clusters that lie far apart: every row's probabilities are those of Bayes' rule at known means."""
+    means, x = jnp.array([-3.0, 0.0, 3.0]), np.array([-3.2, -2.5, 0.3, 1.4, 2.8])
+
+    def model(x):
+        with numpyro.plate("rows", x.shape[0]):
+            z = numpyro.sample("z", dist.Categorical(jnp.array([0.2, 0.3, 0.5])))
+            numpyro.sample("x", dist.Normal(means[z], 1.0), obs=x)
+
+    fit = lv.fit(model, {"x": x}, lv.VI({"z": dist.Categorical}, num_particles=16), progress=False)
+    found = jax.nn.softmax(fit.guide.values["z.logits"])
+    exact = jax.nn.softmax(jnp.log(jnp.array([0.2, 0.3, 0.5])) - (x[:, None] - means) ** 2 / 2)
+    np.testing.assert_allclose(found, exact, atol=0.02)
+
+
+def test_kinds_for_rows_need_all_rows():
+    with pytest.raises(lv.ModelError, match="'z' has a value for each row, and a minibatch"):
+        lv.fit(bernoulli_mixture, MIXED, lv.VI({"z": dist.Bernoulli}), batch_size=10, progress=False)
+
+
 def mixture_objective(guide=mixture_guide, **settings):
     target = Program(bernoulli_mixture).joint(as_table(MIXED))
     return objective_of(lv.VI(guide, **settings), target, None)

@@ -77,7 +77,7 @@ def objective_of(method: VI, target: Posterior | Joint, batches: Batches | None)
     if isinstance(method.family, Mapping):
         if guide is not None:
             raise SettingError("`VI`: give a site's distribution in the guide `local`, or in `family`, but not both.")
-        guide = per_site(target, method.family)
+        guide = per_site(target, method.family, rows_a_call)
         make = lambda shapes: family_of(dataclasses.replace(method, family="meanfield"), shapes)  # noqa: E731
     elif isinstance(method.family, str) or is_flow(method.family):
         make = lambda shapes: family_of(method, shapes)  # noqa: E731

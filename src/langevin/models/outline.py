@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
@@ -103,6 +104,7 @@ def outline_of(call: Call, columns: dict[str, Any], num_rows: int, guided: bool 
             "batch_shape": site["fn"].batch_shape if site["type"] == "sample" else (),
             "with_scale": site["type"] == "sample" and can_be_noncentred(site["fn"]),
             "discrete": site["type"] == "sample" and site["fn"].support.is_discrete,
+            "choices": _choices(site["fn"]) if site["type"] == "sample" else None,
         }
     plates = {name: site["args"][0] for name, site in found.items() if site["type"] == "plate"}
     for name, site in found.items():
@@ -112,6 +114,18 @@ def outline_of(call: Call, columns: dict[str, Any], num_rows: int, guided: bool 
                 "the rows, and scales."
             )
     return Outline(shapes, sites, plates)
+
+
+def _choices(fn: Any) -> int | None:
+    """How many values a discrete distribution has, if that is finite and known beforehand."""
+    while isinstance(fn, dist.ExpandedDistribution | dist.MaskedDistribution):
+        fn = fn.base_dist
+    if not fn.support.is_discrete or not fn.has_enumerate_support:
+        return None
+    try:
+        return len(fn.enumerate_support(expand=False))
+    except (NotImplementedError, *LOOKS_AT_DATA):
+        return None
 
 
 def trace_of(

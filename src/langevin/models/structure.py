@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,6 +29,22 @@ SAME = 1e-4
 SAME_ROW = 1e-2
 
 
+class Value(NamedTuple):
+    """The value of a latent site.
+
+    Attributes:
+        shape: Its shape.
+        event_dim: How many of its axes, from the right, are not independent.
+        plates: The plates that it is in: name, size and axis, from the right.
+        choices: How many values a discrete one can have, if that is finite.
+    """
+
+    shape: tuple[int, ...]
+    event_dim: int
+    plates: tuple[tuple[str, int, int], ...]
+    choices: int | None
+
+
 class Structure(NamedTuple):
     """The sites of a program, by what they are.
 
@@ -40,7 +56,7 @@ class Structure(NamedTuple):
         with_scale: The latent sites that can be non-centred.
         local: The latent sites inside the plate over the rows.
         discrete: The latent sites with discrete values, whose shape is that of the value.
-        values: For each latent site, the shape of its value, and how many of its axes are not independent.
+        values: For each latent site, what its value is like.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -50,7 +66,7 @@ class Structure(NamedTuple):
     with_scale: tuple[str, ...] = ()
     local: tuple[str, ...] = ()
     discrete: tuple[str, ...] = ()
-    values: Mapping[str, tuple[tuple[int, ...], int]] = MappingProxyType({})
+    values: Mapping[str, Value] = MappingProxyType({})
 
 
 def find(
@@ -93,8 +109,13 @@ def find(
         with_scale=tuple(name for name in latent if outline.sites[name]["with_scale"]),
         local=tuple(name for name in latent if row_dim(outline.sites[name], row_plates) is not None),
         discrete=tuple(name for name in latent if outline.sites[name]["discrete"]),
-        values={name: (outline.sites[name]["shape"], outline.sites[name]["event_dim"]) for name in latent},
+        values={name: _value(outline.sites[name]) for name in latent},
     )
+
+
+def _value(site: Mapping[str, Any]) -> Value:
+    plates = tuple((frame.name, frame.size, frame.dim) for frame in site["cond_indep_stack"])
+    return Value(site["shape"], site["event_dim"], plates, site["choices"])
 
 
 def _row_plates(

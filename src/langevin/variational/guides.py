@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -92,15 +93,17 @@ def guided(
     return Guided(joint, guide, family, partial.rest, params, closed, wiring, gradient, rows_a_call)
 
 
-def per_site(joint: Joint, families: Mapping[str, Any]) -> Callable[..., Any]:
+def per_site(joint: Joint, families: Mapping[str, Any], rows_a_call: int) -> Callable[..., Any]:
     """A guide in which these sites have independent distributions of the given kinds, with parameters to be found.
 
     Args:
         joint: The program.
         families: Kinds of NumPyro's distributions by site, such as `dist.Gamma` or `dist.Laplace`.
+        rows_a_call: How many rows the program will be called with.
 
     Raises:
-        ModelError: If there is no such site, or a kind has arguments that we cannot make parameters of.
+        ModelError: If there is no such site, or a kind has arguments that we cannot make parameters of, or rows have
+            sites of their own and come in minibatches.
     """
     import numpyro
 
@@ -111,18 +114,22 @@ def per_site(joint: Joint, families: Mapping[str, Any]) -> Callable[..., Any]:
             raise ModelError(
                 f"`VI(family=...)`: there is no latent site {name!r}; there are {', '.join(joint.structure.shapes)}."
             )
+        _check_rows(joint, name, rows_a_call)
 
     def guide(**arguments: Any) -> None:
         del arguments
         for name, kind in families.items():
-            shape, event_dim = joint.structure.values[name]
-            made, arguments_of_kind = parameters_of(name, kind, shape)
+            site = joint.structure.values[name]
+            made, arguments_of_kind = parameters_of(name, kind, site)
             values = {
                 argument: numpyro.param(f"{name}.{argument}", value, constraint=constraint)
                 for argument, (value, constraint) in arguments_of_kind.items()
             }
             fn = made(**values)
-            numpyro.sample(name, fn.to_event(event_dim - fn.event_dim))
+            with contextlib.ExitStack() as plates:
+                for plate, size, dim in site.plates:
+                    plates.enter_context(numpyro.plate(plate, size, dim=dim))
+                numpyro.sample(name, fn.to_event(site.event_dim - fn.event_dim))
 
     return guide
 
@@ -187,13 +194,18 @@ def _check_left(
                 f"The guide misses site {name!r} of the program; it has {had}. Add a `numpyro.sample({name!r}, ...)`."
             )
         if name in joint.structure.discrete:
-            own = "" if name in joint.structure.local else f"give it a kind, `VI({{{name!r}: dist.Bernoulli}})`, or "
+            many = name in joint.structure.local and rows_a_call < joint.num_data
+            own = "" if many else f"give it a kind, `VI({{{name!r}: dist.Bernoulli}})`, or "
             raise ModelError(f"Site {name!r} is discrete: a Gaussian family cannot have it; {own}write a guide.")
-        if name in joint.structure.local and rows_a_call < joint.num_data:
-            raise ModelError(
-                f"Site {name!r} has a value for each row, and a minibatch sees only a few of them. Write a guide that "
-                "tells it from the row, `VI(local=guide)`, or leave `batch_size` out."
-            )
+        _check_rows(joint, name, rows_a_call)
+
+
+def _check_rows(joint: Joint, name: str, rows_a_call: int) -> None:
+    if name in joint.structure.local and rows_a_call < joint.num_data:
+        raise ModelError(
+            f"Site {name!r} has a value for each row, and a minibatch sees only a few of them. Write a guide that "
+            "tells it from the row, `VI(local=guide)`, or leave `batch_size` out."
+        )
 
 
 def _check_shapes(joint: Joint, guide: Trace, rows_a_call: int) -> None:
@@ -202,7 +214,7 @@ def _check_shapes(joint: Joint, guide: Trace, rows_a_call: int) -> None:
             continue
         if name in joint.structure.local and rows_a_call < joint.num_data:
             continue
-        shape = joint.structure.values[name][0]
+        shape = joint.structure.values[name].shape
         if jnp.shape(value) != shape:
             raise ModelError(f"Site {name!r} is of shape {shape} in the program, but {jnp.shape(value)} in the guide.")
 

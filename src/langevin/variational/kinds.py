@@ -11,23 +11,24 @@ from numpyro import distributions as dist
 from numpyro.distributions import biject_to, constraints
 
 from langevin.errors import ModelError
+from langevin.models.structure import Value
 
 # A function of NumPyro that chooses a distribution by its arguments.
-CHOSEN = {dist.Bernoulli: dist.BernoulliLogits}
+CHOSEN = {dist.Bernoulli: dist.BernoulliLogits, dist.Categorical: dist.CategoricalLogits}
 # Of several arguments for one thing, the one that is best moved freely.
 OTHERS = ("covariance_matrix", "precision_matrix", "probs", "cov_diag")
 FIRST_DEGREES = 10.0
+# Not zero, where NumPyro's derivative of a Bernoulli's log-probability is not the right one.
+FIRST_LOGIT = 0.01
 
 
-def parameters_of(
-    name: str, kind: Any, shape: tuple[int, ...]
-) -> tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]:
+def parameters_of(name: str, kind: Any, site: Value) -> tuple[Callable[..., Any], dict[str, tuple[Any, Any]]]:
     """The distribution, and for each of its arguments a first value and where it may be.
 
     Args:
         name: Of the site.
-        kind: A class of NumPyro's distributions, or `dist.Bernoulli`.
-        shape: Of the site's value.
+        kind: A class of NumPyro's distributions, or `dist.Bernoulli` or `dist.Categorical`.
+        site: The site's value.
 
     Raises:
         ModelError: If the arguments cannot be made parameters of.
@@ -48,7 +49,7 @@ def parameters_of(
     for argument, constraint in made.arg_constraints.items():
         if argument in OTHERS:
             continue
-        value = _first(argument, constraint, shape)
+        value = _first(argument, constraint, site)
         if value is None:
             raise ModelError(
                 f"`VI(family={{{name!r}: dist.{made.__name__}}})`: we cannot make a parameter of the argument "
@@ -58,12 +59,17 @@ def parameters_of(
     return made, found
 
 
-def _first(argument: str, constraint: Any, shape: tuple[int, ...]) -> Any:
+def _first(argument: str, constraint: Any, site: Value) -> Any:
     """A value near the middle of where the argument may be; None if there is no telling."""
+    shape = site.shape
     if constraint is constraints.lower_cholesky:
         return jnp.broadcast_to(0.1 * jnp.eye(shape[-1]), (*shape, shape[-1]))
     if argument == "df":
         return jnp.full(shape, FIRST_DEGREES)
+    if argument == "logits":
+        if constraint.event_dim and site.choices is None:
+            return None
+        return jnp.full((*shape, site.choices) if constraint.event_dim else shape, FIRST_LOGIT)
     while hasattr(constraint, "base_constraint"):
         constraint = constraint.base_constraint
     try:
