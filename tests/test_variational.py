@@ -366,3 +366,21 @@ def test_a_start_at_which_the_gradient_is_not_finite_is_left():
         fit = lv.fit(density, method=lv.VI(), seed=seed, progress=False)
         assert abs(float(fit.posterior["position"].mean()) - 9.0) < 0.2
         assert fit.settings["scrutiny"]["skipped"] == 0
+
+
+def test_gamma_posterior_by_a_gaussian_of_its_logarithm():
+    """The target of u = log(rate) is a u - b exp(u), Jacobian included; its best Gaussian is known.
+
+    mean = log(a / b) - 1 / (2 a),    variance = 1 / a
+    """
+    y = np.array([3, 5, 2, 4, 1, 6, 2, 4])
+
+    def model(y):
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Poisson(rate), obs=y)
+
+    fit = lv.fit(model, {"y": y}, lv.VI(), progress=False)
+    found, a, b = fit.guide.parameters, 2.0 + y.sum(), 1.0 + len(y)
+    assert abs(float(found["mean"][0]) - np.log(a / b) + 1 / (2 * a)) < 0.01 / a**0.5
+    assert abs(float(found["log_scale"][0]) + np.log(a) / 2) < 0.01

@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import langevin as lv
-from langevin.variational.elbo import Sampled, Wiring, surrogate
+from langevin.variational.elbo import Sampled, Wiring, begin_baselines, surrogate
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(20, 2)) + np.array([1.0, 0.0])
@@ -171,16 +171,24 @@ def test_importance_weighted_bound_by_hand():
 
 
 def test_learned_baseline_follows_the_cost():
-    wiring = Wiring(("z",), {"z": (("p",), ("z",))})
-    baselines = {"z": jnp.zeros(2)}
+    """Each element's own where there are elements, else one for all; the first step has none."""
+    costs = jnp.array([5.0, 1.0, 3.0])
 
     def sample(noise):
-        return Sampled({"p": 5.0 + 0 * noise}, {"z": 0 * noise}, jnp.zeros(()), {"z": 0 * noise})
+        return Sampled({"p": costs + 0 * noise}, {"z": 0 * noise}, jnp.zeros(()), {"z": noise})
 
-    for expected in (5.0, 5.0):
-        _, estimate = surrogate(sample, wiring, jnp.zeros((1, 1)), 1, baselines, baseline="learned")
-        baselines = estimate.baselines
-        np.testing.assert_allclose(baselines["z"][0], expected)
+    plates = {"p.p": {"rows": -1}, "q.z": {"rows": -1}}
+    noises = jnp.arange(1.0, 7.0).reshape(2, 3)
+    for elements, mean in (({"z": (3,)}, costs), ({"z": (1,)}, jnp.array([3.0])), ({}, jnp.array(3.0))):
+        wiring = Wiring(("z",), {"z": (("p",), ("z",))}, plates, elements=elements)
+        baselines = begin_baselines(wiring, jnp.float32)
+        for taken_off in (0.0, mean):
+            total, estimate = surrogate(sample, wiring, noises, 2, baselines, baseline="learned")
+            # The bound is the sum of the costs; then comes (cost - baseline) * score, averaged over the particles.
+            expected = 9.0 + jnp.mean(jnp.sum((costs - taken_off) * noises, axis=1))
+            np.testing.assert_allclose(total, expected, rtol=1e-6)
+            baselines = estimate.baselines
+            np.testing.assert_allclose(baselines["z"].mean, mean, rtol=1e-6)
 
 
 def test_divergence_in_closed_form_is_used():

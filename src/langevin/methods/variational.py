@@ -35,7 +35,7 @@ class VI:
         num_particles: Draws of q in a step.
         bound: "elbo", or "importance" for the importance-weighted bound, tighter with more particles.
         baseline: What is taken off the cost in the score function: "leave_one_out" (the other particles' mean),
-            "learned" (a running mean), None; "auto" is the first if there are several particles.
+            "learned" (a running mean for each element), None; "auto" is the first if there are several particles.
         rao_blackwell: Whether the score function leaves out what a site's draw has no part in.
         optimizer: An Optax optimiser for the gradient of `-bound / num_data`; by default Adam with `learning_rate`.
         learning_rate: At the start.

@@ -53,12 +53,27 @@ class Wiring:
         costs: For each, the names of the terms of log_p and of log_q that depend on its draw.
         plates: For each term (`p.` or `q.` and its name), the plates of its axes: name -> axis, from the right.
         row_scale: num_data / rows, where every site of the approximation has its own value for each row; else None.
+        elements: For a scored site, the shape of its learned baseline: that of its log-probability, with 1 for an axis
+            of rows that change from step to step. Where there is none, one baseline serves all.
     """
 
     scored: tuple[str, ...] = ()
     costs: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = dataclasses.field(default_factory=dict)
     plates: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     row_scale: float | None = None
+    elements: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+
+class Baseline(NamedTuple):
+    """A learned baseline of a site.
+
+    Attributes:
+        mean: Of the cost of each of its elements, over the steps so far: later ones count more.
+        weight: How many steps there were.
+    """
+
+    mean: jax.Array
+    weight: jax.Array
 
 
 class Estimate(NamedTuple):
@@ -70,12 +85,14 @@ class Estimate(NamedTuple):
     """
 
     value: jax.Array
-    baselines: Terms
+    baselines: dict[str, Baseline]
 
 
-def begin_baselines(wiring: Wiring, dtype: Any) -> Terms:
-    """Learned baselines before the first step: for each scored site a mean cost and how much it weighs."""
-    return {name: jnp.zeros(2, dtype) for name in wiring.scored}
+def begin_baselines(wiring: Wiring, dtype: Any) -> dict[str, Baseline]:
+    """Learned baselines before the first step."""
+    return {
+        name: Baseline(jnp.zeros(wiring.elements.get(name, ()), dtype), jnp.zeros((), dtype)) for name in wiring.scored
+    }
 
 
 def surrogate(
@@ -83,7 +100,7 @@ def surrogate(
     wiring: Wiring,
     noises: Any,
     num_particles: int,
-    baselines: Terms,
+    baselines: Mapping[str, Baseline],
     *,
     bound: str = "elbo",
     baseline: str | None = None,
@@ -190,9 +207,11 @@ def _onto(value: jax.Array, plates: Mapping[str, int], own: Mapping[str, int], n
     return value.reshape(value.shape[0], *[1] * (ndim - value.ndim), *value.shape[1:])
 
 
-def _centre(cost: jax.Array, state: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Takes off a running mean of earlier costs, and goes on with it. In the first step there is none yet."""
-    mean, weight = state
-    centred = cost - mean
+def _centre(cost: jax.Array, baseline: Baseline) -> tuple[jax.Array, Baseline]:
+    """Takes off the mean of earlier costs, and goes on with it. In the first step there is none yet."""
+    mean, weight = baseline
+    shape = mean.shape or (1,) * (cost.ndim - 1)
+    over = (0, *(axis + 1 for axis, size in enumerate(shape) if size == 1))
+    now = jnp.broadcast_to(jnp.mean(cost, axis=over, keepdims=True)[0], shape).reshape(mean.shape)
     rate = jnp.maximum(LEARNING, 1 / (weight + 1))
-    return centred, jnp.stack([mean + rate * (jnp.mean(cost) - mean), weight + 1])
+    return cost - mean, Baseline(mean + rate * (now - mean), weight + 1)

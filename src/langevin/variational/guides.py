@@ -372,4 +372,16 @@ def _wiring(
     rowwise = joint.structure.row_plates and all(
         len(frames) == 1 and set(frames) <= set(joint.structure.row_plates) for frames in plates.values()
     )
-    return Wiring(scored, costs, plates, joint.num_data / rows_a_call if rowwise else None)
+    elements = {name: _elements(joint, run, name, rows_a_call) for name in scored if name != REST}
+    return Wiring(scored, costs, plates, joint.num_data / rows_a_call if rowwise else None, elements)
+
+
+def _elements(joint: Joint, run: _Run, name: str, rows_a_call: int) -> tuple[int, ...]:
+    """The shape of a site's log-probability, with 1 for the rows of a minibatch: the next one has others."""
+    site = run.guide[name]
+    own = jnp.shape(site["value"])
+    shape = list(jnp.broadcast_shapes(site["fn"].batch_shape, own[: len(own) - site["fn"].event_dim]))
+    for frame in site["cond_indep_stack"]:
+        if frame.name in joint.structure.row_plates and rows_a_call < joint.num_data:
+            shape[frame.dim] = 1
+    return tuple(shape)

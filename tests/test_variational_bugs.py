@@ -1,0 +1,75 @@
+"""Checks of whole fits must fail when the machine is wrong: each bug is put in on purpose."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import test_variational
+from numpyro.distributions.transforms import ExpTransform
+
+from langevin import programs
+from langevin.posterior import Posterior
+from langevin.variational.objective import OfPositions
+
+
+def double_the_noise(patch):
+    real = OfPositions.noise
+    patch.setattr(OfPositions, "noise", lambda self, *arguments: np.sqrt(2).astype("f") * real(self, *arguments))
+
+
+def reuse_the_key(patch):
+    """Every chunk gets the same few draws."""
+    real = OfPositions.noise
+
+    def noise(self, generators, shape, dtype):
+        few = real(self, tuple(np.random.default_rng(7) for _ in generators), (4, *shape[1:]), dtype)
+        return np.resize(few, (*shape, self.family.noise_size))
+
+    patch.setattr(OfPositions, "noise", noise)
+
+
+def drop_the_scaling(patch):
+    def log_density(self, position, batch=None):
+        log_prior, log_likelihood = self.terms(position, self.rows if batch is None else batch)
+        return log_prior + log_likelihood.sum()
+
+    patch.setattr(Posterior, "log_density", log_density)
+
+
+def forget_the_jacobian(patch):
+    patch.setattr(ExpTransform, "log_abs_det_jacobian", lambda self, x, y, intermediates=None: jnp.zeros_like(x))
+
+
+def linear_regression(family, batch_size=None):
+    return lambda: test_variational.test_linear_regression_to_one_percent(family, "pathwise", batch_size)
+
+
+BUGS = {
+    "noise doubled": (double_the_noise, linear_regression("meanfield")),
+    "key reused": (reuse_the_key, linear_regression("fullrank")),
+    "N/B dropped": (drop_the_scaling, linear_regression("meanfield", 20)),
+    "Jacobian forgotten": (
+        forget_the_jacobian,
+        test_variational.test_gamma_posterior_by_a_gaussian_of_its_logarithm,
+    ),
+}
+
+
+@pytest.fixture
+def no_kept_programs():
+    """What was compiled without the bug must not be used with it, nor the other way round."""
+    for clear in (jax.clear_caches, programs._kept.clear):
+        clear()
+    yield
+    for clear in (jax.clear_caches, programs._kept.clear):
+        clear()
+
+
+@pytest.mark.usefixtures("no_kept_programs")
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+@pytest.mark.parametrize("bug", BUGS)
+def test_the_check_fails_with_the_bug_in(bug, monkeypatch):
+    put_in, check = BUGS[bug]
+    put_in(monkeypatch)
+    with pytest.raises(AssertionError):
+        check()
