@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "langevin"
 ROOMS = [
     ("errors", "cache"),
     ("checks", "posterior", "programs", "progress"),
-    ("keys",),
+    ("keys", "ratios"),
     ("data",),
     ("models",),
     ("kernels", "variational"),

@@ -1,5 +1,7 @@
 """Compiled programs: what is kept, and that options of the compiler change nothing but time."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +27,7 @@ def network_step(_, weights, x):
 def test_options_change_nothing_but_time(largest):
     generator = np.random.default_rng(0)
     sizes = (300, 64, 128, 300)
-    weights = [generator.normal(size=(a, b), scale=a**-0.5).astype("f") for a, b in zip(sizes, sizes[1:], strict=False)]
+    weights = [generator.normal(size=(a, b), scale=a**-0.5).astype("f") for a, b in itertools.pairwise(sizes)]
     x = generator.normal(size=(100, 300)).astype("f")
     found = programs.compiled(network_step, None, weights, x, largest=largest)(weights, x)
     plain = jax.jit(network_step)(None, weights, x)

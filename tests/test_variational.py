@@ -384,3 +384,19 @@ def test_gamma_posterior_by_a_gaussian_of_its_logarithm():
     found, a, b = fit.guide.parameters, 2.0 + y.sum(), 1.0 + len(y)
     assert abs(float(found["mean"][0]) - np.log(a / b) + 1 / (2 * a)) < 0.01 / a**0.5
     assert abs(float(found["log_scale"][0]) + np.log(a) / 2) < 0.01
+
+
+def test_a_discrete_site_alone():
+    """All draws have one of two ratios: they have no tail, and resampling gives Bayes' rule."""
+
+    def coin(y):
+        fair = numpyro.sample("fair", dist.Bernoulli(0.5))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Bernoulli(jnp.where(fair, 0.5, 0.9)), obs=y)
+
+    y = np.array([1, 1, 1, 0, 1])
+    fit = lv.fit(coin, {"y": y}, lv.VI({"fair": dist.Bernoulli}, num_particles=16), progress=False)
+    exact = 0.5**5 / (0.5**5 + 0.9**4 * 0.1)
+    assert fit.verdict == ()
+    for one in (fit, fit.resampled()):
+        assert abs(float(one.posterior["fair"].mean()) - exact) < 4 * (exact * (1 - exact) / 4000) ** 0.5

@@ -8,22 +8,20 @@ import numpy as np
 import xarray as xr
 
 from langevin.errors import SettingError
+from langevin.ratios import smoothed
 from langevin.result import Fit
 
 
 def resampled(fit: Fit, num_draws: int | None, seed: int) -> Fit:
     """Draws again, with replacement, by the Pareto-smoothed ratios p / q (Vehtari et al. 2024)."""
-    from arviz_stats.base import array_stats
-
     stats = fit.stats
     if "log_q" not in stats:
         raise SettingError("`resampled` is for variational inference, whose draws have importance ratios.")
-    ratios = (stats["lp"] - stats["log_q"]).values.ravel()
-    known = np.flatnonzero(np.isfinite(ratios))
+    log_ratios = (stats["lp"] - stats["log_q"]).values.ravel()
+    known = np.flatnonzero(np.isfinite(log_ratios))
     if not len(known):
         raise SettingError("`resampled`: the importance ratios of this fit were not computed.")
-    # It takes log-likelihoods, whose inverse are the ratios of cross-validation.
-    log_weights = array_stats.psislw(-ratios[known])[0]
+    log_weights, _ = smoothed(log_ratios[known])
     weights = np.exp(log_weights - log_weights.max())
     num_chains = stats.sizes["chain"]
     count = num_draws or stats.sizes["draw"]

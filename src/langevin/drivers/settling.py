@@ -16,6 +16,7 @@ import numpy as np
 NUM_PARTS = 8
 MOST_BLOCKS = 64
 MOST_CORRELATION = 0.9
+LOOKS = 4
 
 
 def is_rising(elbo: np.ndarray, errors: float = 1.0) -> bool:
@@ -55,6 +56,7 @@ class Blocks:
     def __init__(self, length: int) -> None:
         self.length = length
         self._means: list[np.ndarray] = []
+        self._seen = self._error = math.inf
 
     def add(self, mean: np.ndarray) -> None:
         """Adds the mean of the next block."""
@@ -71,9 +73,16 @@ class Blocks:
     def error(self, units: np.ndarray) -> float:
         """The largest error of the mean, in these units; infinite for few blocks.
 
-        It is the standard error, or half of what lies between the means of the earlier and the later half, which tells
-        of a slow drift.
+        Whoever stops at the first small estimate stops too early, since estimates go up and down. So one is made only
+        four times while the number of steps doubles, and of the last two the larger is taken.
         """
+        if len(self._means) % (MOST_BLOCKS // (2 * LOOKS)) == 0:
+            self._seen, before = self._estimate(units), self._seen
+            self._error = max(self._seen, before)
+        return self._error
+
+    def _estimate(self, units: np.ndarray) -> float:
+        """The standard error, or half of what lies between the earlier and the later half, which tells of a drift."""
         if len(self._means) < MOST_BLOCKS // 2:
             return math.inf
         means = np.stack(self._means) / units
@@ -81,6 +90,8 @@ class Blocks:
         variance = np.mean(centred**2, axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             correlation = np.nan_to_num(np.mean(centred[1:] * centred[:-1], axis=0) / variance)
+        # By so much an estimated correlation is too small, on average (Kendall 1954).
+        correlation += (1 + 4 * correlation) / len(means)
         correlation = np.clip(correlation, 0.0, MOST_CORRELATION)
         inflation = (1 + correlation) / (1 - correlation)
         standard = np.sqrt((variance * inflation / len(means)).max())

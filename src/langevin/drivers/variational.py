@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langevin import ratios
 from langevin.data.batches import Batches
 from langevin.drivers.chains import Draws
 from langevin.drivers.optimise import MOST_STEPS, Optimised, optimise
@@ -158,27 +159,17 @@ def approximate(
         stopped=np.full(num_chains, -1),
         valid=np.ones(shape, bool),
     )
-    ratios = np.asarray(log_p, np.float64) - np.asarray(log_q, np.float64)
-    khat, efficiency = judged(ratios) if plan.judged else (None, None)
+    log_ratios = np.asarray(log_p, np.float64) - np.asarray(log_q, np.float64)
+    khat, efficiency = judged(log_ratios) if plan.judged else (None, None)
     guide = Guide(objective, optimised.parameters)
     return Approximated(draws, guide, optimised, khat, efficiency, objective.wiring.scored)
 
 
 def judged(log_ratios: np.ndarray) -> tuple[float, float]:
-    """The shape of a Pareto tail of importance ratios (Vehtari et al. 2024), and how efficient they are, at most 1.
-
-    Where ratios are not finite the shape is infinite.
-    """
-    from arviz_stats.base import array_stats
-
+    """The shape of the tail of importance ratios, infinite where they are not finite, and how efficient they are."""
     if not np.isfinite(log_ratios).all():
         return math.inf, 0.0
-    weights = np.exp(log_ratios - log_ratios.max())
-    with np.errstate(all="ignore"):
-        # It takes log-likelihoods, whose inverse are the ratios of cross-validation.
-        khat = float(array_stats.psislw(-log_ratios)[1])
-    # Ratios that are all the same have no tail.
-    return (khat if math.isfinite(khat) else 0.0), float(weights.mean() ** 2 / np.mean(weights**2))
+    return ratios.smoothed(log_ratios)[1], ratios.efficiency(log_ratios)
 
 
 class _Plan(NamedTuple):
