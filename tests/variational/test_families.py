@@ -42,6 +42,18 @@ def test_density_of_a_draw(family):
     np.testing.assert_allclose(log_q, expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_held_density_depends_on_the_draw_alone(family):
+    parameters, _ = with_parameters(family)
+    noise = jax.random.normal(jax.random.key(0), (family.noise_size,))
+    x, log_q = family.draw(parameters, noise)
+    np.testing.assert_allclose(family.held(parameters, x, noise), log_q, rtol=1e-4, atol=1e-3)
+    found = jax.grad(lambda x: family.held(parameters, x, noise))(x)
+    expected = jax.grad(lambda x: jnp.sum(family.log_parts(parameters, x)))(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-2)
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(jax.grad(family.held)(parameters, x, noise)))
+
+
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "flow"])
 def test_entropy_is_that_of_the_gaussian(name):
     family = FAMILIES[name]

@@ -142,8 +142,8 @@ def loss_of(
     return -total / max(objective.num_data, 1), estimate
 
 
-def mean_bound(method: VI, objective: Any, parameters: Parameters, noises: Any, batch: Batch) -> jax.Array:
-    """The bound on these rows, as the mean over many estimates."""
+def mean_bound(method: VI, objective: Any, parameters: Parameters, noises: Any, batch: Batch | None) -> jax.Array:
+    """The bound on these rows (None: all), as the mean over many estimates."""
     baselines = begin_baselines(objective.wiring, jnp.result_type(float))
 
     def one(noise: Any) -> jax.Array:

@@ -44,6 +44,9 @@ MOST_STEPS = 100_000
 FALL = 0.25
 NUM_PLACES = 16
 MOST_WANDER = 0.05
+RATE = 0.05
+RATE_OF_NETWORK = 0.003
+LEAST_OF_NETWORK = 1000
 LAST_RATE = 2e-4
 LEAST_RATE = 1e-7
 FOREVER = np.iinfo(np.int32).max
@@ -111,7 +114,7 @@ def optimise(
         last = method.num_steps
         average_from = last - max(int(AVERAGED * last), 1)
         ascent.in_units_from = last // 4
-        ascent.to(last, functools.partial(_cosine, method.learning_rate, last), average_from, on_chunk)
+        ascent.to(last, functools.partial(_cosine, ascent.first_rate, last), average_from, on_chunk)
         best = ascent.best()
         settled = not is_rising(ascent.elbo[best : best + 1, average_from:], errors=3.0)
         return ascent.result(best, jax.tree.map(lambda leaf: np.asarray(leaf)[best], ascent.carry.average), settled)
@@ -134,14 +137,16 @@ class _Ascent:
         self.in_units_from = FOREVER
         self._parts = [np.zeros((method.num_restarts, 0))]
         self._programs: dict[Care, Callable[..., Any]] = {}
-        self._size = sum(leaf.size for leaf in jax.tree.leaves(self.carry.parameters))
+        self._size = sum(leaf.size for leaf in jax.tree.leaves(self.carry.parameters)) // method.num_restarts
+        is_network = not objective.identified and self._size > LEAST_OF_NETWORK
+        self.first_rate = method.learning_rate or (RATE_OF_NETWORK if is_network else RATE)
         self._seconds_a_step: float | None = None
         leaves = jax.tree.leaves(self.carry.parameters)
         self._dtype = jnp.result_type(*leaves)
         shape = (1, method.num_restarts, method.num_particles)
         bytes_a_step = sum(leaf.nbytes for leaf in jax.tree.leaves(self._noise(shape, peek=True)))
         self._capacity = int(np.clip(MOST_BYTES_A_CHUNK // max(bytes_a_step, 1), 1, MOST_STEPS_A_CHUNK))
-        self._last_rate = method.learning_rate
+        self._last_rate = self.first_rate
         self._find_starts()
 
     @property
@@ -152,7 +157,7 @@ class _Ascent:
 
     def descend(self, on_chunk: OnChunk) -> float:
         """Goes on in stages, until the parameters wander little. Returns the learning rate of the last."""
-        rate = self._method.learning_rate
+        rate = self.first_rate
         while True:
             began, wander = self.step, math.inf
             length = FIRST_CHECK if self._objective.identified else FIRST_CHECK_OF_OTHERS
@@ -218,8 +223,10 @@ class _Ascent:
         last = jax.tree.map(lambda leaf: np.asarray(leaf)[best], self.carry.parameters)
         noises = self._noise((NUM_INFORMATION, self._method.num_particles), peek=True)
         bound = functools.partial(run, functools.partial(mean_bound, self._method), self._objective)
-        size = self._objective.num_data if self._batches is None else self._batches.size
-        batch = jax.tree.map(lambda leaf: leaf[:size], self._objective.data)
+        batch = None
+        if self._batches is not None:
+            size = self._batches.size
+            batch = jax.tree.map(lambda leaf: leaf[:size], self._objective.data)
         first, second = (float(bound(one, noises, batch)) for one in (average, last))
         return last if second > first or not math.isfinite(first) else average
 
@@ -333,7 +340,7 @@ class _Ascent:
     def _program(self, care: Care, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         if care not in self._programs:
             # What is not in a step does not make another program of it.
-            method = dataclasses.replace(self._method, num_steps=None, learning_rate=1.0)
+            method = dataclasses.replace(self._method, num_steps=None, learning_rate=None)
             static = (method, self._batches, care)
             known = functools.partial(gist_of, self._method, *arguments[:3], self._batches)
             self._programs[care] = compiled(
@@ -368,7 +375,7 @@ class _Ascent:
         noise = jax.tree.map(lambda leaf: leaf[0], self._noise((1,), peek=True))
         return SamplingError(
             f"The bound is not finite {when}: {self._objective.explain(last, noise)}. Check that site's parameters and "
-            f"support; try a `learning_rate` below {self._method.learning_rate}, or another start (`seed`, "
+            f"support; try a `learning_rate` below {self.first_rate}, or another start (`seed`, "
             "`num_restarts`)."
         )
 

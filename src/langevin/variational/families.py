@@ -47,6 +47,10 @@ class Family(Protocol):
         """The log-probabilities of the independent parts of x, whose sum is log q(x)."""
         ...
 
+    def held(self, parameters: Parameters, x: jax.Array, noise: jax.Array) -> jax.Array:
+        """Log q(x) as a function of x alone, with the parameters held; x is the draw that the noise made."""
+        ...
+
     def entropy(self, parameters: Parameters) -> jax.Array | None:
         """In closed form; None if there is none."""
         ...
@@ -60,6 +64,15 @@ class Scaled:
     """What families with parameters "mean" and "log_scale" have in common."""
 
     identified = True
+
+    def log_parts(self, parameters: Parameters, x: jax.Array) -> jax.Array:
+        """The log-probabilities of the independent parts of x."""
+        raise NotImplementedError
+
+    def held(self, parameters: Parameters, x: jax.Array, noise: jax.Array) -> jax.Array:
+        """Log q(x) as a function of x alone."""
+        del noise
+        return jnp.sum(self.log_parts(jax.lax.stop_gradient(parameters), x))
 
     def units(self, parameters: Parameters) -> Parameters:
         """Of a mean its scale, of all others 1."""

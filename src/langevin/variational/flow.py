@@ -39,13 +39,14 @@ class Flow(Scaled):
         return self.size
 
     def init(self, generator: np.random.Generator, centre: np.ndarray, scale: float) -> Parameters:
-        """Parameters of a q around `centre`."""
+        """Parameters of a q around `centre`, as wide as its noise: by the path alone, a narrow flow hardly grows."""
         import equinox as eqx
 
+        del scale
         bijection = self.bijection if self.bijection is not None else _default(self.size, generator)
         arrays = eqx.filter(bijection, eqx.is_inexact_array)
         arrays = jax.tree.map(lambda leaf: np.asarray(leaf, centre.dtype), arrays)
-        return MeanField(self.size).init(generator, centre, scale) | {"flow": arrays}
+        return MeanField(self.size).init(generator, centre, 1.0) | {"flow": arrays}
 
     def draw(self, parameters: Parameters, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
         """A draw and its log-probability."""
@@ -59,6 +60,16 @@ class Flow(Scaled):
         noise, log_det = self._map(parameters).inverse_and_log_det(turned)
         log_prob = -(jnp.sum(noise**2) + noise.size * LOG_2PI) / 2 + log_det - jnp.sum(parameters["log_scale"])
         return log_prob[None]
+
+    def held(self, parameters: Parameters, x: jax.Array, noise: jax.Array) -> jax.Array:
+        """Log q(x) as a function of x alone: at the noise that makes x, which moves with x by the inverse Jacobian.
+
+        The inverse itself, which in single precision is not always finite, is not needed; but a pass a coordinate is.
+        """
+        parameters, noise = jax.lax.stop_gradient((parameters, noise))
+        jacobian = jax.lax.stop_gradient(jax.jacfwd(lambda e: self.draw(parameters, e)[0])(noise))
+        moved = noise + jnp.linalg.solve(jacobian, x - jax.lax.stop_gradient(x))
+        return self.draw(parameters, moved)[1]
 
     def entropy(self, parameters: Parameters) -> None:
         """There is no closed form."""

@@ -212,7 +212,7 @@ class Guided:
             return None, None
         x, log_q = self.family.draw(parameters["rest"], noise["rest"])
         if self.gradient == "stl":
-            return x, self.family.log_parts(jax.lax.stop_gradient(parameters["rest"]), x)
+            return x, self.family.held(parameters["rest"], x, noise["rest"])
         if REST in self.wiring.scored:
             x = jax.lax.stop_gradient(x)
             return x, self.family.log_parts(parameters["rest"], x)

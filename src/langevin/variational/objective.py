@@ -145,8 +145,7 @@ class OfPositions:
             known, closed = self._divergences(parameters, x, batch)
             return Sampled({"log_density": self._log_density(x, batch) - known}, {}, entropy + closed, {})
         if self.gradient == "stl":
-            stopped = jax.lax.stop_gradient(parameters)
-            log_q = jnp.sum(self.family.log_parts(stopped, x))
+            log_q = self.family.held(parameters, x, noise)
             return Sampled({"log_density": self._log_density(x, batch)}, {"position": log_q}, nothing, {})
         x = jax.lax.stop_gradient(x)
         parts = self.family.log_parts(parameters, x)
