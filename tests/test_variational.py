@@ -404,3 +404,29 @@ def test_a_discrete_site_alone():
     assert fit.verdict == ()
     for one in (fit, fit.resampled()):
         assert abs(float(one.posterior["fair"].mean()) - exact) < 4 * (exact * (1 - exact) / 4000) ** 0.5
+
+
+@pytest.mark.parametrize("num_draws", [1, 4, 20, 30])
+def test_few_draws_are_not_judged(num_draws):
+    """Fewer than 25 ratios have no tail to be seen."""
+    density = lv.Density(lambda x: -((x - 3.0) ** 2) / 8, init=0.0)
+    fit = lv.fit(density, method=lv.VI(), num_chains=1, num_draws=num_draws, progress=False)
+    assert (fit.settings["scrutiny"]["khat"] is None) == (num_draws < 25)
+    assert fit.resampled().posterior["position"].shape == (1, num_draws)
+
+
+def test_a_hundred_steps_cannot_be_judged():
+    density = lv.Density(lambda x: -((x - 3.0) ** 2) / 8, init=0.0)
+    with pytest.warns(lv.LangevinWarning, match="too few steps to tell"):
+        lv.fit(density, method=lv.VI(num_steps=100), progress=False)
+
+
+def test_restarts_in_two_equal_modes_settle():
+    """Which of them is the best changes from moment to moment; how far each wanders does not."""
+    density = lv.Density(
+        lambda x: jnp.logaddexp(-((x - 4.0) ** 2) / 2, -((x + 4.0) ** 2) / 2),
+        init=lambda key: jax.random.uniform(key, minval=-6.0, maxval=6.0),
+    )
+    fit = lv.fit(density, method=lv.VI(num_restarts=4, num_particles=8), progress=False)
+    assert fit.settings["step_size"] > 1e-4
+    assert abs(abs(float(fit.posterior["position"].mean())) - 4.0) < 0.1

@@ -240,6 +240,7 @@ def _run_variational(
         "settled": found.optimised.settled,
         "skipped": found.optimised.skipped,
         "parameter_error": found.optimised.error,
+        "points": list(objective.points),
     }
     return _Ran(found.draws, 0, 1, found.optimised.learning_rate, scrutiny, found=found)
 

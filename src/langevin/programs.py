@@ -31,6 +31,8 @@ QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level":
 LARGE = {"xla_cpu_experimental_ynn_fusion_type": "", "xla_cpu_copy_insertion_use_region_analysis": True}
 BESIDE = ("xarray", "arviz_stats")
 _kept: OrderedDict[tuple[tuple[Any, str], str], Any] = OrderedDict()
+# Several threads compile; only what is kept is guarded, not the compilation.
+_LOCK = threading.Lock()
 
 
 @functools.cache
@@ -78,25 +80,27 @@ def compiled(
     leaves, structure = jax.tree.flatten(arguments)
     around = (function, f"{static!r} {jax.devices()} {_shapes(leaves)}")
     # The first program of its kind is not worth the time to look for another.
-    gist = model() if any(key[0] == around for key in _kept) else None
-    if gist is None or (around, gist) not in _kept:
+    gist = model() if _has(around) else None
+    program = None if gist is None else _get((around, gist))
+    if program is None:
 
         def flat(*leaves: Any) -> Any:
             return function(static, *jax.tree.unflatten(structure, leaves))
 
         lowered = jax.jit(flat).lower(*leaves)
         text = _text(lowered)
-        if (around, text) not in _kept:
+        program = _get((around, text))
+        if program is None:
             import_beside()
             with ThreadPoolExecutor(1) as aside:
                 compiling = aside.submit(_compile, lowered, _options(largest))
                 gist = model() if gist is None else gist
-                _keep((around, text), compiling.result())
-        gist = gist or text
-        _keep((around, gist), _kept[around, text])
-    program = _kept[around, gist]
-    _kept.move_to_end((around, gist))
-    return lambda *arguments: program(*jax.tree.leaves(arguments))
+                program = compiling.result()
+            _keep((around, text), program)
+        if gist is not None:
+            _keep((around, gist), program)
+    found = program
+    return lambda *arguments: found(*jax.tree.leaves(arguments))
 
 
 def run(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -104,10 +108,11 @@ def run(function: Callable[..., Any], *arguments: Any) -> Any:
     leaves, structure = jax.tree.flatten(arguments)
     lowered = jax.jit(lambda *leaves: function(*jax.tree.unflatten(structure, leaves))).lower(*leaves)
     key = ((run, f"{jax.devices()} {_shapes(leaves)}"), _text(lowered))
-    if key not in _kept:
-        _keep(key, _compile(lowered, _options(0)))
-    _kept.move_to_end(key)
-    return _kept[key](*leaves)
+    program = _get(key)
+    if program is None:
+        program = _compile(lowered, _options(0))
+        _keep(key, program)
+    return program(*leaves)
 
 
 def _shapes(leaves: list[Any]) -> list[Any]:
@@ -119,10 +124,23 @@ def _text(lowered: Any) -> str:
     return hashlib.sha256(f"{lowered.out_tree} {lowered.as_text()}".encode()).hexdigest()
 
 
+def _has(around: tuple[Any, str]) -> bool:
+    with _LOCK:
+        return any(key[0] == around for key in _kept)
+
+
+def _get(key: tuple[tuple[Any, str], str]) -> Any:
+    with _LOCK:
+        if key in _kept:
+            _kept.move_to_end(key)
+        return _kept.get(key)
+
+
 def _keep(key: tuple[tuple[Any, str], str], program: Any) -> None:
-    _kept[key] = program
-    while len(_kept) > MOST_KEPT:
-        _kept.popitem(last=False)
+    with _LOCK:
+        _kept[key] = program
+        while len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
 
 
 def _options(largest: int | None) -> dict[str, Any] | None:

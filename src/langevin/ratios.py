@@ -9,23 +9,30 @@ import math
 
 import numpy as np
 
+LEAST = 25
 
-def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float]:
+
+def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float | None]:
     """Logarithms of smoothed weights, and the shape k of the ratios' tail: above 0.7 they are not to be trusted.
+
+    Fewer than 25 ratios have no tail to be seen: they are left as they are, and k is None.
 
     Args:
         log_ratios: Finite ones.
     """
     from arviz_stats.base import array_stats
 
+    as_they_are = log_ratios - log_ratios.max()
+    if len(log_ratios) < LEAST:
+        return as_they_are, None
     try:
         with np.errstate(all="ignore"):
             # It takes log-likelihoods, whose inverse are the ratios of cross-validation.
             log_weights, khat = array_stats.psislw(-log_ratios)
     except ValueError:
         # The largest ratios are all the same, as they are where every site is discrete: there is no tail.
-        return log_ratios - log_ratios.max(), 0.0
-    return log_weights, float(khat) if math.isfinite(khat) else 0.0
+        return as_they_are, 0.0
+    return log_weights, float(khat) if math.isfinite(khat) else math.inf
 
 
 def efficiency(log_ratios: np.ndarray) -> float:

@@ -364,3 +364,14 @@ def test_many_coordinates_get_a_diagonal_metric():
     assert fit.verdict == ()
     assert np.abs(fit.summary()["sd"].to_numpy() / sds - 1).max() < 0.08
     assert fit.stats["n_steps"].values.mean() < 16
+
+
+def test_a_renamed_site_is_reported_by_its_name():
+    def fit(name):
+        def model(y):
+            with numpyro.plate("rows", len(y)):
+                numpyro.sample("y", dist.Normal(numpyro.sample(name, dist.Normal(0, 1)), 1.0), obs=y)
+
+        return lv.fit(model, {"y": np.ones(7)}, "nuts", **SHORT)
+
+    assert [list(fit(name).posterior) for name in ("first", "second")] == [["first"], ["second"]]

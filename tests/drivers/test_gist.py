@@ -68,3 +68,11 @@ def test_a_model_that_changes_is_compiled_anew():
         fit = lv.fit(density, num_warmup=200, num_draws=200, num_chains=2, progress=False)
         means.append(float(fit.posterior["position"].mean()))
     np.testing.assert_allclose(means, [0, 0, 50, 0], atol=0.6)
+
+
+def test_names_count():
+    """A trace has none, but a result has those of its sites."""
+    first, second = (gist(lambda x, name=name: {name: 2 * x}, np.float32(1)) for name in ("a", "b"))
+    assert first != second
+    first, second = (gist(lambda x, name=name: 2 * x[name], {name: np.float32(1)}) for name in ("a", "b"))
+    assert first != second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +57,7 @@ def judge(
     settled: bool = True,
     skipped: int = 0,
     parameter_error: float | None = None,
+    points: Sequence[str] = (),
 ) -> tuple[Finding, ...]:
     """What stands in the way of trusting these draws; nothing if they look right.
 
@@ -73,6 +75,7 @@ def judge(
         settled: Of an approximation, whether its bound stopped rising, and its parameters are known well enough.
         skipped: Of an approximation, how many of its steps were left out.
         parameter_error: Of an approximation, the largest error of its parameters, of a mean in scales; None if unknown.
+        points: Of an approximation, the sites to which it gives a single value.
     """
     if "log_q" in stats:
         judged = int(np.isfinite(stats["log_q"].values).sum())
@@ -80,6 +83,7 @@ def judge(
             *_not_finite(posterior, np.zeros(1)),
             *_far_off(khat, efficiency, judged),
             *_unsettled(settled, skipped, parameter_error),
+            *_points(points),
         )
     if posterior.sizes["draw"] * posterior.sizes["chain"] == 1:
         point = Finding(
@@ -96,6 +100,19 @@ def judge(
         mixing = _mixing(alive, weights, together, exact="energy" in stats)
         found += mixing or _too_wide(width, width_error)
     return tuple(found)
+
+
+def _points(names: Sequence[str]) -> list[Finding]:
+    if not names:
+        return []
+    return [
+        Finding(
+            "point",
+            f"The guide gives a single value to {', '.join(map(repr, names))}.",
+            "That says nothing of its uncertainty.",
+            "Give it a distribution with a width.",
+        )
+    ]
 
 
 def _far_off(khat: float | None, efficiency: float | None, num_judged: int) -> list[Finding]:
@@ -119,7 +136,7 @@ def _far_off(khat: float | None, efficiency: float | None, num_judged: int) -> l
 def _unsettled(settled: bool, skipped: int, error: float | None) -> list[Finding]:
     found = []
     if not settled:
-        what = "The bound was still rising when the fit ended"
+        what = "The bound was still rising when the fit ended, or there were too few steps to tell"
         known = (
             "" if error is None else f", or its parameters still wander: a mean is known to {error:.2g} of its scale"
         )

@@ -35,8 +35,12 @@ def gist(function: Callable[..., Any], *arguments: Any) -> str | None:
         arguments: Arrays, or their shapes.
     """
     digest = hashlib.sha256()
+    traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    # A trace has no names, but what goes in and comes out does: of sites, for instance.
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path((arguments, shapes))[0]]
     try:
-        _add(digest, jax.make_jaxpr(function)(*arguments))
+        _add(digest, traced)
+        _add(digest, tuple(paths))
     except _NotUnderstoodError:
         return None
     settings = [getattr(jax.config, name) for name in ("jax_enable_x64", "jax_default_matmul_precision")]

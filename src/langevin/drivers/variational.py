@@ -72,7 +72,8 @@ def objective_of(method: VI, target: Posterior | Joint, batches: Batches | None)
         example = target.start(np.random.default_rng(0))
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(example))
         family = family_of(method, shapes)
-        return OfPositions(target, example, family, method.gradient, closed_forms=method.bound == "elbo")
+        found = OfPositions(target, example, family, method.gradient, closed_forms=method.bound == "elbo")
+        return _checked(method, found, batches)
     rows_a_call = target.num_data if batches is None else batches.size
     guide, make = method.local, None
     if isinstance(method.family, Mapping):
@@ -86,7 +87,23 @@ def objective_of(method: VI, target: Posterior | Joint, batches: Batches | None)
         guide = method.family
     else:
         raise SettingError("`VI`: `family` is a guide already, and `local` another. Put both into one.")
-    return guided(target, guide, make, method.gradient, rows_a_call, closed_forms=method.bound == "elbo")
+    found = guided(target, guide, make, method.gradient, rows_a_call, closed_forms=method.bound == "elbo")
+    return _checked(method, found, batches)
+
+
+def _checked(method: VI, objective: Any, batches: Batches | None) -> Any:
+    wiring = objective.wiring
+    if method.bound == "importance" and wiring.scored:
+        raise SettingError(
+            f"`VI(bound='importance')`: the gradient of site {wiring.scored[0]!r} is by the score function, which goes "
+            "with bound='elbo' only."
+        )
+    if method.bound == "importance" and batches is not None and wiring.row_scale is None:
+        raise SettingError(
+            "`VI(bound='importance')` with minibatches needs every latent site to be one of a row: the logarithm of an "
+            "estimate is not an estimate of the logarithm. Leave `batch_size` out."
+        )
+    return objective
 
 
 def family_of(method: VI, shapes: tuple[tuple[int, ...], ...]) -> families.Family:
@@ -123,11 +140,6 @@ def approximate(
         watch: Shows progress.
     """
     import_beside()
-    if method.bound == "importance" and batches is not None and objective.wiring.row_scale is None:
-        raise SettingError(
-            "`VI(bound='importance')` with minibatches needs every latent site to be one of a row: the logarithm of an "
-            "estimate is not an estimate of the logarithm. Leave `batch_size` out."
-        )
     fit_seed, draw_seed = seed.spawn(2)
     generators = tuple(np.random.Generator(np.random.Philox(one)) for one in draw_seed.spawn(2))
     num_chains, num_draws = counts
@@ -165,7 +177,7 @@ def approximate(
     return Approximated(draws, guide, optimised, khat, efficiency, objective.wiring.scored)
 
 
-def judged(log_ratios: np.ndarray) -> tuple[float, float]:
+def judged(log_ratios: np.ndarray) -> tuple[float | None, float]:
     """The shape of the tail of importance ratios, infinite where they are not finite, and how efficient they are."""
     if not np.isfinite(log_ratios).all():
         return math.inf, 0.0
@@ -195,7 +207,8 @@ def _plan(objective: OfPositions | Guided, total: int) -> _Plan:
         return _Plan(judged, at_once, True)
     structure = objective.joint.structure
     local = sum(math.prod(structure.shapes[name]) for name in structure.local) * total
-    return _Plan(0 if structure.local else judged, at_once, local <= MOST_LOCAL)
+    # A single value has no density, so its ratio says nothing.
+    return _Plan(0 if structure.local or objective.points else judged, at_once, local <= MOST_LOCAL)
 
 
 def _shaped(leaf: Any, shape: tuple[int, int]) -> np.ndarray:

@@ -53,6 +53,8 @@ class Wiring:
         costs: For each, the names of the terms of log_p and of log_q that depend on its draw.
         plates: For each term (`p.` or `q.` and its name), the plates of its axes: name -> axis, from the right.
         row_scale: num_data / rows, where every site of the approximation has its own value for each row; else None.
+        entangled: For a scored site and a term (`p.` or `q.` and its name), the plates in which an element of the site
+            has a part in other elements' terms too.
         elements: For a scored site, the shape of its learned baseline: that of its log-probability, with 1 for an axis
             of rows that change from step to step. Where there is none, one baseline serves all.
     """
@@ -61,6 +63,7 @@ class Wiring:
     costs: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = dataclasses.field(default_factory=dict)
     plates: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     row_scale: float | None = None
+    entangled: Mapping[str, Mapping[str, frozenset[str]]] = dataclasses.field(default_factory=dict)
     elements: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
 
 
@@ -187,14 +190,25 @@ def _cost(sampled: Sampled, wiring: Wiring, name: str, score: jax.Array, rao_bla
     """
     if not rao_blackwell:
         return _totals(sampled).reshape(-1, *[1] * (score.ndim - 1))
+    own = f"q.{name}"
+    plates, entangled = wiring.plates.get(own), wiring.entangled.get(name, {})
+
+    def onto(kind: str, term: str, value: jax.Array) -> jax.Array:
+        key = f"{kind}.{term}"
+        kept = {p: axis for p, axis in wiring.plates.get(key, {}).items() if p not in entangled.get(key, ())}
+        return _onto(value, plates or {}, kept, score.ndim)
+
     of_p, of_q = wiring.costs[name]
-    plates = wiring.plates.get(f"q.{name}", {})
-    cost = -sampled.log_q[name] if name in sampled.log_q else jnp.zeros_like(score)
+    cost = jnp.zeros_like(score)
+    if name in sampled.log_q:
+        # The parts of a family are independent. Of a guide's site, axes without a plate may not be: time in a scan.
+        value = sampled.log_q[name]
+        cost = cost - (value if plates is None else onto("q", name, value))
     for term in of_p:
-        cost = cost + _onto(sampled.log_p[term], plates, wiring.plates.get(f"p.{term}", {}), score.ndim)
+        cost = cost + onto("p", term, sampled.log_p[term])
     for term in of_q:
         if term != name:
-            cost = cost - _onto(sampled.log_q[term], plates, wiring.plates.get(f"q.{term}", {}), score.ndim)
+            cost = cost - onto("q", term, sampled.log_q[term])
     return cost
 
 

@@ -78,7 +78,7 @@ class Guide:
         return self._log_prob_of_sites(objective, position, data)
 
     def _log_prob_of_sites(self, objective: Guided, sites: Mapping[str, Any], data: Any) -> float:
-        if objective.guide is None:
+        if objective.guide is None or objective.family is not None:
             raise SettingError(
                 "`Guide.log_prob` of a family inside a program is not known for sites; use the fit's stats."
             )

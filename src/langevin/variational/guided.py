@@ -47,6 +47,7 @@ class Guided:
         wiring: Which sites have their gradient by the score function.
         gradient: "pathwise", "stl" or "score".
         rows_a_call: How many rows the program and the guide are called with.
+        points: The sites to which the guide gives a single value.
     """
 
     joint: Joint
@@ -58,6 +59,7 @@ class Guided:
     wiring: Wiring = dataclasses.field(metadata={"static": True})
     gradient: str = dataclasses.field(metadata={"static": True})
     rows_a_call: int = dataclasses.field(metadata={"static": True})
+    points: tuple[str, ...] = dataclasses.field(default=(), metadata={"static": True})
 
     @property
     def data(self) -> Batch:
@@ -70,6 +72,11 @@ class Guided:
         return self.joint.num_data
 
     @property
+    def family_size(self) -> int:
+        """How many numbers the family is over."""
+        return sum(math.prod(shape) for _, shape in self.rest)
+
+    @property
     def identified(self) -> bool:
         """There is no telling, of a guide."""
         return False
@@ -80,8 +87,7 @@ class Guided:
         batch = jax.tree.map(lambda array: array[: self.rows_a_call], self.data)
         parameters = {"params": programs.run(self._first_params, key, batch)}
         if self.family is not None:
-            size = sum(math.prod(shape) for _, shape in self.rest)
-            centre = generator.uniform(-START_RADIUS, START_RADIUS, size).astype(jnp.result_type(float))
+            centre = generator.uniform(-START_RADIUS, START_RADIUS, self.family_size).astype(jnp.result_type(float))
             parameters["rest"] = self.family.init(generator, centre, FIRST_SCALE)
         return parameters
 
@@ -198,7 +204,7 @@ class Guided:
 
     def _first_params(self, key: Key, batch: Batch) -> dict[str, Any]:
         guide_trace = self.guide_trace({}, key, batch)
-        x = None if self.family is None else jnp.zeros(sum(math.prod(shape) for _, shape in self.rest))
+        x = None if self.family is None else jnp.zeros(self.family_size)
         model_trace = self.model_trace({}, drawn(guide_trace), x, jax.random.fold_in(key, 1), batch)
         return {
             name: jax.tree.map(lambda leaf, c=constraint: biject_to(c).inv(jnp.asarray(leaf, float)), site["value"])

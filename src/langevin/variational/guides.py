@@ -22,6 +22,7 @@ from langevin.posterior import Batch
 from langevin.variational.elbo import Wiring
 from langevin.variational.families import Family
 from langevin.variational.guided import REST, Guided, drawn
+from langevin.variational.wiring import downstream, wiring_of
 
 MakeFamily = Callable[[tuple[tuple[int, ...], ...]], Family]
 
@@ -78,7 +79,18 @@ def guided(
     _check_sites(joint, run)
     if rows_a_call < joint.num_data:
         _check_params(partial, run, rows_a_call)
-    scored = tuple(name for name in latent if gradient == "score" or not run.guide[name]["fn"].has_rsample)
+    points = _points(run.guide)
+    scored = tuple(
+        name
+        for name in latent
+        if not isinstance(_base(run.guide[name]["fn"]), dist.Delta)
+        and (gradient == "score" or not run.guide[name]["fn"].has_rsample)
+    )
+    if scored and any(site["type"] == "control_flow" for site in run.guide.values()):
+        raise ModelError(
+            f"Site {scored[0]!r} has its gradient by the score function, which does not go with a guide that has a "
+            "`scan` or `cond`. Write out the steps in a loop, or take distributions with a pathwise gradient."
+        )
     if family is not None and gradient == "score":
         scored += (REST,)
     parents = _parents(partial, run, rows_a_call)
@@ -89,8 +101,8 @@ def guided(
         for name, site in trace.items()
         if site["type"] == "param"
     }
-    wiring = _wiring(joint, run, parents, scored, closed, rows_a_call)
-    return Guided(joint, guide, family, partial.rest, params, closed, wiring, gradient, rows_a_call)
+    wiring = wiring_of(partial, run, parents, scored, closed, rowwise=not closed_forms)
+    return Guided(joint, guide, family, partial.rest, params, closed, wiring, gradient, rows_a_call, points)
 
 
 def per_site(joint: Joint, families: Mapping[str, Any], rows_a_call: int) -> Callable[..., Any]:
@@ -134,6 +146,19 @@ def per_site(joint: Joint, families: Mapping[str, Any], rows_a_call: int) -> Cal
     return guide
 
 
+def _base(fn: Any) -> Any:
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
+        fn = fn.base_dist
+    return fn
+
+
+def _points(guide: Trace) -> tuple[str, ...]:
+    """The sites that have one value. In an automatic guide, what is made from an auxiliary draw is not one of them."""
+    if any(site["type"] == "sample" and site["infer"].get("is_auxiliary", False) for site in guide.values()):
+        return ()
+    return tuple(name for name in drawn(guide) if isinstance(_base(guide[name]["fn"]), dist.Delta))
+
+
 def _rows(joint: Joint, count: int) -> Batch:
     return jax.tree.map(lambda array: array[:count], joint.data)
 
@@ -162,7 +187,8 @@ def _run(objective: Guided, count: int) -> _Run:
         x = jnp.zeros(size) if objective.family is not None else None
         model = objective.model_trace({}, drawn(guide), x, jax.random.key(1), batch)
         both = [name for name in drawn(guide) if name in model and model[name]["type"] == "sample"]
-        known = tuple(name for name in both if _has_divergence(guide[name]["fn"], model[name]["fn"]))
+        unscaled = [name for name in both if guide[name]["scale"] is None and model[name]["scale"] is None]
+        known = tuple(name for name in unscaled if _has_divergence(guide[name]["fn"], model[name]["fn"]))
         found.append(_Run(guide, model, known))
         return 0
 
@@ -243,8 +269,7 @@ def _check_sites(joint: Joint, run: _Run) -> None:
 
 def _check_support(name: str, q: Any, p: Any) -> None:
     """Checks that q draws nothing where p has no density."""
-    while isinstance(q, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        q = q.base_dist
+    q = _base(q)
     if isinstance(q, dist.Delta):
         return
     of_q, of_p = (_plain(fn.support) for fn in (q, p))
@@ -326,62 +351,5 @@ def _in_closed_form(run: _Run, parents: Mapping[str, frozenset[str]], scored: tu
     return tuple(
         name
         for name in run.known
-        if name not in scored and not (parents[f"p.{name}"] - {name}) & _downstream(name, parents, latent)
+        if name not in scored and not (parents[f"p.{name}"] - {name}) & downstream(name, parents, latent)
     )
-
-
-def _downstream(name: str, parents: Mapping[str, frozenset[str]], sites: Mapping[str, Any]) -> set[str]:
-    """The site itself, and those that the guide draws from its value, also indirectly."""
-    found = {name}
-    while True:
-        more = {site for site in sites if parents[f"q.{site}"] & found} - found
-        if not more:
-            return found
-        found |= more
-
-
-def _wiring(
-    joint: Joint,
-    run: _Run,
-    parents: Mapping[str, frozenset[str]],
-    scored: tuple[str, ...],
-    closed: tuple[str, ...],
-    rows_a_call: int,
-) -> Wiring:
-    latent = drawn(run.guide)
-    plates: dict[str, dict[str, int]] = {}
-    terms: dict[str, frozenset[str]] = {}
-    for kind, trace in (("q", run.guide), ("p", run.model)):
-        for name, site in trace.items():
-            if site["type"] != "sample" or (kind == "q" and is_observed(site)):
-                continue
-            frames = {frame.name: frame.dim for frame in site["cond_indep_stack"]}
-            plates[f"{kind}.{name}"] = frames
-            if name not in closed:
-                terms[f"{kind}.{name}"] = parents[f"{kind}.{name}"]
-    for name in closed:
-        plates[f"p.-divergence of {name}"] = plates[f"q.{name}"]
-        both = parents[f"p.{name}"] | parents[f"q.{name}"]
-        terms[f"p.-divergence of {name}"] = both - {name}
-    costs: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-    for name in scored:
-        after = {REST} if name == REST else _downstream(name, parents, latent)
-        touched = [term for term, sites in terms.items() if sites & after]
-        of_p, of_q = (tuple(term[2:] for term in touched if term[0] == kind) for kind in "pq")
-        costs[name] = (of_p, of_q)
-    rowwise = joint.structure.row_plates and all(
-        len(frames) == 1 and set(frames) <= set(joint.structure.row_plates) for frames in plates.values()
-    )
-    elements = {name: _elements(joint, run, name, rows_a_call) for name in scored if name != REST}
-    return Wiring(scored, costs, plates, joint.num_data / rows_a_call if rowwise else None, elements)
-
-
-def _elements(joint: Joint, run: _Run, name: str, rows_a_call: int) -> tuple[int, ...]:
-    """The shape of a site's log-probability, with 1 for the rows of a minibatch: the next one has others."""
-    site = run.guide[name]
-    own = jnp.shape(site["value"])
-    shape = list(jnp.broadcast_shapes(site["fn"].batch_shape, own[: len(own) - site["fn"].event_dim]))
-    for frame in site["cond_indep_stack"]:
-        if frame.name in joint.structure.row_plates and rows_a_call < joint.num_data:
-            shape[frame.dim] = 1
-    return tuple(shape)

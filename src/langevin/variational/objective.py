@@ -25,6 +25,11 @@ class Objective(Protocol):
     family: Family | None
 
     @property
+    def points(self) -> tuple[str, ...]:
+        """The sites to which q gives a single value."""
+        ...
+
+    @property
     def data(self) -> Batch:
         """Arrays whose leading axis is the rows."""
         ...
@@ -102,6 +107,11 @@ class OfPositions:
     family: Family = dataclasses.field(metadata={"static": True})
     gradient: str = dataclasses.field(metadata={"static": True})
     closed_forms: bool = dataclasses.field(default=True, metadata={"static": True})
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """None: every coordinate has a width."""
+        return ()
 
     @property
     def data(self) -> Batch:
