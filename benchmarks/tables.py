@@ -303,10 +303,10 @@ the draws.
 
 A variational autoencoder ({figures["vae_rows"]:,} binarised images of 784 pixels; decoder 2-64-256-784, encoder the
 same backwards; minibatches of 128). NumPyro and Pyro with Adam at 0.001, as in their examples; ours with the settings
-of `langevin demo vae`. "numpyro" is `SVI.update` in a loop that one compiles oneself, an epoch at a time, as its example
-of a VAE does (without drawing the pixels anew); `SVI.run` is its one call, with a plate that subsamples. An epoch is
-what five take more than one, warm; a median over processes that alternate. It is bound by matrix products, which are the
-same for all: what differs is how they are scheduled, the passes over the weights, and how rows are taken.
+of `langevin demo vae`. "numpyro" is `SVI.update` in a loop that one compiles oneself, an epoch at a time, as its
+example of a VAE does (without drawing the pixels anew); `SVI.run` is its one call, with a plate that subsamples. An
+epoch is what five take more than one, warm; a median over processes that alternate. It is bound by matrix products,
+which are the same for all: what differs is how they are scheduled, the passes over the weights, and how rows are taken.
 
 {epochs}
 

@@ -316,7 +316,7 @@ def test_vae_learns():
     found = vae.bound(fit, images.test)
     assert found > constant + 3
     assert fit.posterior["z"].shape == (1, 1, len(images.train), 2)
-    importance = vae.train(images, num_epochs=5, progress=False, bound="importance", num_particles=5)
+    importance = vae.train(images, num_epochs=20, progress=False, bound="importance", num_particles=5)
     assert np.isfinite(importance.elbo.values).all()
 
 
@@ -415,6 +415,7 @@ def test_few_draws_are_not_judged(num_draws):
     assert fit.resampled().posterior["position"].shape == (1, num_draws)
 
 
+@pytest.mark.filterwarnings("ignore:The approximation is far")
 def test_a_hundred_steps_cannot_be_judged():
     density = lv.Density(lambda x: -((x - 3.0) ** 2) / 8, init=0.0)
     with pytest.warns(lv.LangevinWarning, match="too few steps to tell"):

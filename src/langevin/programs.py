@@ -105,14 +105,20 @@ def compiled(
 
 def run(function: Callable[..., Any], *arguments: Any) -> Any:
     """`function(*arguments)`, compiled quickly, since it is called once; where its text is known, not even that."""
+    return prepared(function, *arguments)(*arguments)
+
+
+def prepared(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """The same, to be called several times with arguments like these."""
     leaves, structure = jax.tree.flatten(arguments)
     lowered = jax.jit(lambda *leaves: function(*jax.tree.unflatten(structure, leaves))).lower(*leaves)
-    key = ((run, f"{jax.devices()} {_shapes(leaves)}"), _text(lowered))
+    key = ((prepared, f"{jax.devices()} {_shapes(leaves)}"), _text(lowered))
     program = _get(key)
     if program is None:
         program = _compile(lowered, _options(0))
         _keep(key, program)
-    return program(*leaves)
+    found = program
+    return lambda *arguments: found(*jax.tree.leaves(arguments))
 
 
 def _shapes(leaves: list[Any]) -> list[Any]:

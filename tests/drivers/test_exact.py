@@ -369,9 +369,10 @@ def test_many_coordinates_get_a_diagonal_metric():
 def test_a_renamed_site_is_reported_by_its_name():
     def fit(name):
         def model(y):
+            m = numpyro.sample(name, dist.Normal(0, 1))
             with numpyro.plate("rows", len(y)):
-                numpyro.sample("y", dist.Normal(numpyro.sample(name, dist.Normal(0, 1)), 1.0), obs=y)
+                numpyro.sample("y", dist.Normal(m, 1.0), obs=y)
 
-        return lv.fit(model, {"y": np.ones(7)}, "nuts", **SHORT)
+        return lv.fit(model, {"y": np.ones(7)}, "nuts", **SHORT | {"num_draws": 300})
 
     assert [list(fit(name).posterior) for name in ("first", "second")] == [["first"], ["second"]]

@@ -502,13 +502,14 @@ def test_a_guide_of_points_says_so(gradient):
     assert fit.settings["scrutiny"]["khat"] is None
 
 
+@pytest.mark.filterwarnings("ignore:The approximation is far")
 def test_log_prob_of_half_a_guide_is_refused():
     def model(y):
         m, s = numpyro.sample("m", dist.Normal(0, 10)), numpyro.sample("s", dist.HalfNormal(5))
         with numpyro.plate("rows", len(y)):
             numpyro.sample("y", dist.Normal(m, s), obs=y)
 
-    fit = lv.fit(model, {"y": np.arange(9.0)}, lv.VI({"s": dist.LogNormal}, num_steps=200), progress=False)
+    fit = lv.fit(model, {"y": np.arange(9.0)}, lv.VI({"s": dist.LogNormal}), progress=False)
     with pytest.raises(lv.SettingError, match="not known for sites"):
         fit.guide.log_prob({"s": 1.0, "m": 0.0})
 
@@ -520,9 +521,9 @@ def test_a_renamed_parameter_is_another_program():
             with numpyro.plate("rows", len(y)):
                 numpyro.sample("y", dist.Normal(numpyro.sample(f"{name}.m", dist.Normal(0, 1)), 1.0), obs=y)
 
-        return lv.fit(model, {"y": np.ones(5)}, lv.VI(num_steps=200), progress=False)
+        return lv.fit(model, {"y": np.ones(5)}, lv.VI(num_steps=1000), progress=False)
 
     for name in ("a", "b"):
         found = fit(name)
-        assert set(found.guide.values) == {name}
+        assert set(found.guide.values) == {name, "mean", "log_scale"}
         assert list(found.posterior) == [f"{name}.m"]

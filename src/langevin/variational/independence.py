@@ -7,7 +7,7 @@ element is not its own term alone. So it is tried: the value of one element is c
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -34,18 +34,20 @@ def entangled(
         sites: For each site, the plates that it is in and their axes in its value, from the right.
         plates: For each term, the plates of its axes.
     """
-    run = functools.partial(programs.run, terms)
-    keys = jax.random.split(jax.random.key(0), TRIES)
-    runs = [run({}, key, batch) for key in keys]
-    draws, plain = runs[0]
+    keys = list(jax.random.split(jax.random.key(0), TRIES))
+    draw = programs.prepared(terms, {}, keys[0], batch)
+    runs = [draw({}, key, batch) for key in keys]
     found: dict[str, dict[str, frozenset[str]]] = {}
     for site, frames in sites.items():
         mixed: dict[str, set[str]] = {term: set() for term in plates}
-        for plate, axis in frames:
+        again = programs.prepared(terms, {site: runs[0][0][site]}, keys[0], batch)
+        # At one draw a change may happen to leave a term as it is.
+        for (plate, axis), number in itertools.product(frames, range(TRIES // 2)):
+            draws, plain = runs[number]
             size = draws[site].shape[axis]
             for element in {0, size // 2, size - 1}:
-                changed = _with_another(draws[site], [other[site] for other, _ in runs[1:]], axis, element)
-                now = None if changed is None else run({site: changed}, keys[0], batch)[1]
+                changed = _with_another(draws[site], [other[site] for other, _ in runs], axis, element)
+                now = None if changed is None else again({site: changed}, keys[number], batch)[1]
                 for term, own in plates.items():
                     if own.get(plate) is None or size == 1:
                         continue
