@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 import langevin as lv
-from langevin.drivers import exact, programs, trajectories
+from langevin import programs
+from langevin.drivers import exact, trajectories
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")]
 
