@@ -4,18 +4,16 @@ import importlib
 
 import jax
 import jax.numpy as jnp
-import numpyro
 import pytest
+from bugs import drop_the_scaling, forget_the_jacobian
+from compilation import forget
 from machinery import banana, check_stationary, gaussian
 from recursion import check_trajectories
 from targets import check_against_exact, check_within_errors, linear_regression, poisson_rate
 
 import langevin as lv
-from langevin import programs
 from langevin.drivers import chains, trajectories
 from langevin.kernels import machines, metrics
-from langevin.models import placing
-from langevin.posterior import Posterior
 
 sgld = importlib.import_module("langevin.kernels.sgld")
 sghmc = importlib.import_module("langevin.kernels.sghmc")
@@ -28,25 +26,6 @@ def double_the_noise(patch):
     normal = sgld.standard_normal
     double = lambda key, like: jax.tree.map(lambda x: 2**0.5 * x, normal(key, like))  # noqa: E731
     patch.setattr(sgld, "standard_normal", double)
-
-
-def drop_the_scaling(patch):
-    def log_density(self, position, batch=None):
-        log_prior, log_likelihood = self.terms(position, self.rows if batch is None else batch)
-        return log_prior + log_likelihood.sum()
-
-    patch.setattr(Posterior, "log_density", log_density)
-
-
-def forget_the_jacobian(patch):
-    class Forgetful:
-        def __getattr__(self, name):
-            return getattr(numpyro, name)
-
-        def factor(self, name, value):
-            return None
-
-    patch.setattr(placing, "numpyro", Forgetful())
 
 
 def flip_the_momentum(patch):
@@ -84,12 +63,9 @@ def fit_and_check(method, target):
 
 @pytest.fixture(autouse=True)
 def _fresh_caches():
-    """Programs are known by their model, which the bugs leave as it is."""
-    jax.clear_caches()
-    programs._kept.clear()
+    forget()
     yield
-    jax.clear_caches()
-    programs._kept.clear()
+    forget()
 
 
 @pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilation import compilations
 
 from langevin import programs
 
@@ -44,17 +45,8 @@ def test_what_runs_once_is_kept_by_its_text():
     """Another function that says the same is not compiled again; one with another constant is."""
     made = [programs.run(lambda x, c=c: c * jnp.sin(x), np.float32(1.5)) for c in (2.0, 2.0, 3.0)]
     np.testing.assert_allclose(made, np.array([2.0, 2.0, 3.0]) * np.sin(1.5), rtol=1e-6)
-    seen = []
-
-    def listen(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compilations() as seen:
         programs.run(lambda x: 2.0 * jnp.sin(x), np.float32(0.5))
         assert seen == []
         programs.run(lambda x: 4.0 * jnp.sin(x), np.float32(0.5))
         assert seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)

@@ -7,6 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
+from compilation import compilations
 
 import langevin as lv
 from langevin.demos import gaussian, regression, vae
@@ -345,18 +346,9 @@ def test_settings_are_checked():
 
 def test_another_number_of_steps_is_the_same_program():
     density = lv.Density(lambda x: -((x - 3.1) ** 2) / 8, init=0.0)
-    seen = []
-
-    def listen(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(event)
-
     lv.fit(density, method=lv.VI(num_steps=300), progress=False)
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compilations() as seen:
         lv.fit(density, method=lv.VI(num_steps=500, learning_rate=0.02), progress=False)
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
     assert seen == []
 
 

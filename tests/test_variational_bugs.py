@@ -1,14 +1,11 @@
 """Checks of whole fits must fail when the machine is wrong: each bug is put in on purpose."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import test_variational
-from numpyro.distributions.transforms import ExpTransform
+from bugs import drop_the_scaling, forget_the_jacobian
+from compilation import forget
 
-from langevin import programs
-from langevin.posterior import Posterior
 from langevin.variational.objective import OfPositions
 
 
@@ -26,18 +23,6 @@ def reuse_the_key(patch):
         return np.resize(few, (*shape, self.family.noise_size))
 
     patch.setattr(OfPositions, "noise", noise)
-
-
-def drop_the_scaling(patch):
-    def log_density(self, position, batch=None):
-        log_prior, log_likelihood = self.terms(position, self.rows if batch is None else batch)
-        return log_prior + log_likelihood.sum()
-
-    patch.setattr(Posterior, "log_density", log_density)
-
-
-def forget_the_jacobian(patch):
-    patch.setattr(ExpTransform, "log_abs_det_jacobian", lambda self, x, y, intermediates=None: jnp.zeros_like(x))
 
 
 def linear_regression(family, batch_size=None):
@@ -58,11 +43,9 @@ BUGS = {
 @pytest.fixture
 def no_kept_programs():
     """What was compiled without the bug must not be used with it, nor the other way round."""
-    for clear in (jax.clear_caches, programs._kept.clear):
-        clear()
+    forget()
     yield
-    for clear in (jax.clear_caches, programs._kept.clear):
-        clear()
+    forget()
 
 
 @pytest.mark.usefixtures("no_kept_programs")

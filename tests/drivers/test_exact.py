@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from compilation import compilations
 from machinery import banana
 from targets import Target, check_within_errors, linear_regression, poisson_rate
 
@@ -240,24 +241,17 @@ def test_nested_rhat_finds_groups_that_never_met():
 @quiet
 def test_a_second_fit_compiles_nothing():
     """Also with other rows, if they are as many; and it sees them."""
-    target, seen = linear_regression(num_rows=31), []
+    target = linear_regression(num_rows=31)
     other = {"x": 2 * target.data["x"], "y": target.data["y"] + 1}
-
-    def listen(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            seen.append(event)
 
     lv.fit(target.model, target.data, "nuts", **SHORT)
     kept = len(programs._kept)
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compilations() as seen:
         second = lv.fit(target.model, other, "nuts", seed=5, **SHORT)
         assert seen == []
         assert len(programs._kept) == kept
         jax.jit(lambda x: 3.14159 * x)(1.0)
         assert seen
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
     precision = other["x"].T @ other["x"] + np.eye(3)
     mean = np.linalg.solve(precision, other["x"].T @ other["y"])
     assert (np.abs(second.summary()["mean"] - mean) < np.sqrt(np.diag(np.linalg.inv(precision)))).all()

@@ -1,24 +1,16 @@
 """The checks of the estimators must fail when these are wrong: each bug is put in on purpose."""
 
-import jax
 import jax.numpy as jnp
 import pytest
 import test_elbo
 import test_guides
+from bugs import drop_the_scaling
+from compilation import forget
 from numpyro import distributions as dist
 
 from langevin.models import joint
-from langevin.posterior import Posterior
 from langevin.variational import elbo, guided
 from langevin.variational.families import MeanField
-
-
-def drop_the_scaling(patch):
-    def log_density(self, position, batch=None):
-        log_prior, log_likelihood = self.terms(position, self.rows if batch is None else batch)
-        return log_prior + log_likelihood.sum()
-
-    patch.setattr(Posterior, "log_density", log_density)
 
 
 def forget_the_entropy(patch):
@@ -96,8 +88,8 @@ BUGS = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_check_fails_with_the_bug_in(bug, monkeypatch):
     put_in, check = BUGS[bug]
-    jax.clear_caches()
+    forget()
     put_in(monkeypatch)
     with pytest.raises(AssertionError):
         check()
-    jax.clear_caches()
+    forget()
