@@ -65,11 +65,7 @@ class Scaled:
 
     identified = True
 
-    def log_parts(self, parameters: Parameters, x: jax.Array) -> jax.Array:
-        """The log-probabilities of the independent parts of x."""
-        raise NotImplementedError
-
-    def held(self, parameters: Parameters, x: jax.Array, noise: jax.Array) -> jax.Array:
+    def held(self: Any, parameters: Parameters, x: jax.Array, noise: jax.Array) -> jax.Array:
         """Log q(x) as a function of x alone."""
         del noise
         return jnp.sum(self.log_parts(jax.lax.stop_gradient(parameters), x))
