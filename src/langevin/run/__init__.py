@@ -1,0 +1,1 @@
+"""How a run goes on: the one loop, randomness, compiled programs, and runs on disk."""

@@ -1,0 +1,94 @@
+"""What is kept of a draw."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from langevin.errors import SettingError
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """What is kept of a draw, so that draws of a million weights need not be stored twice, or at all.
+
+    Args:
+        sites: The names to keep of what the model reports; None for all.
+        function: `sites -> dict of name -> array`: kept in place of the sites. It is compiled.
+        unconstrained: Whether the unconstrained position is kept too: `init=fit` and the Stein discrepancy need it. By
+            default it is, unless sites were chosen or a function was given.
+        precision: "half" keeps floating-point numbers in 16 bits; None as they are.
+
+    Example:
+        >>> Keep(sites="w")
+        Keep(sites=('w',), function=None, unconstrained=False, precision=None)
+    """
+
+    sites: tuple[str, ...] | str | None = None
+    function: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    unconstrained: bool | None = None
+    precision: Literal["half"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.sites is not None:
+            sites = (self.sites,) if isinstance(self.sites, str) else tuple(self.sites)
+            object.__setattr__(self, "sites", sites)
+        if self.function is not None and not callable(self.function):
+            raise SettingError(f"`Keep`: `function` must be a function of the sites; got {self.function!r}.")
+        if self.precision not in (None, "half"):
+            raise SettingError(f"`Keep`: `precision` must be None or 'half'; got {self.precision!r}.")
+        if self.unconstrained is None:
+            object.__setattr__(self, "unconstrained", self.sites is None and self.function is None)
+
+    def __call__(self, reported: dict[str, Any], position: Any) -> dict[str, dict[str, Any]]:
+        """What is kept, by group. For compiled code.
+
+        Args:
+            reported: What the model reports of the draw, by name.
+            position: The unconstrained position.
+
+        Raises:
+            SettingError: If there is no such site, or the function returns something else than a dict of arrays.
+        """
+        kept = reported
+        if self.function is not None:
+            kept = self.function(reported)
+            if not isinstance(kept, dict):
+                raise SettingError(f"`Keep`: `function` must return a dict of name -> array; it returned {kept!r}.")
+            taken = [name for name in kept if name in ("chain", "draw")]
+            if taken:
+                raise SettingError(f"`Keep`: {taken[0]!r} is the name of a dimension of every result. Rename it.")
+        elif self.sites is not None:
+            unknown = [name for name in self.sites if name not in reported]
+            if unknown:
+                raise SettingError(f"`Keep`: there is no site {unknown[0]!r}; there are {', '.join(reported)}.")
+            kept = {name: reported[name] for name in self.sites}
+        groups = {"posterior": {name: self._rounded(value) for name, value in kept.items()}}
+        if self.unconstrained:
+            leaves = jax.tree_util.tree_flatten_with_path(position)[0]
+            groups["unconstrained_posterior"] = {leaf_name(path): self._rounded(leaf) for path, leaf in leaves}
+        return groups
+
+    def _rounded(self, value: Any) -> jax.Array:
+        value = jnp.asarray(value)
+        if self.precision == "half" and jnp.issubdtype(value.dtype, jnp.floating):
+            return value.astype(jnp.float16)
+        return value
+
+
+def as_keep(keep: Any) -> Keep:
+    """None as everything; a name, names or a function as a `Keep`; a `Keep` as it is."""
+    if keep is None:
+        return Keep()
+    if isinstance(keep, Keep):
+        return keep
+    return Keep(function=keep) if callable(keep) else Keep(sites=keep)
+
+
+def leaf_name(path: Any) -> str:
+    """The name of a leaf of a position: `"layer.weight"`; that of a bare array is `"position"`."""
+    return jax.tree_util.keystr(path, simple=True, separator=".").replace("/", ".") or "position"
