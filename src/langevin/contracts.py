@@ -200,16 +200,13 @@ class Engine(Protocol):
     def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
         """Takes at most `limit` steps, and at least one. The state that went in is left as it was.
 
-        The draws are the same bits however a run is cut.
+        The draws are the same bits however a run is cut. A run that is over stays over, and an engine whose plan has
+        more draws than the state goes on with it.
         """
         ...
 
     def finish(self, state: State) -> Outcome:
         """What the run says of itself; also of one that was cut short, once it has draws."""
-        ...
-
-    def extended(self, state: State) -> State:
-        """The state of a finished run as that of one with the draws of this plan still to make."""
         ...
 
     def fingerprint(self) -> str:
@@ -219,6 +216,11 @@ class Engine(Protocol):
 
 class Sink(Protocol):
     """Where draws go."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many draws each chain has brought; empty before the first."""
+        ...
 
     def add(self, draws: tuple[Draws, ...]) -> None:
         """Takes the draws of a chunk."""

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from langevin.diagnostics import weighted
-from langevin.diagnostics.verdict import Finding, judge, label, rhat
+from langevin.diagnostics.evidence import Finding, Result, judge, label, rhat
 from langevin.errors import SettingError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Fit:
 
     @property
     def guide(self) -> Guide:
-        """Of variational inference the approximation, to sample and to evaluate; it is not stored with a fit."""
+        """The fitted approximation (VI only), to sample and to evaluate; it is not stored with a fit."""
         if self._guide is None:
             raise SettingError(
                 "`guide` is for variational inference, and for a fit that was just made. The parameters of a loaded "
@@ -68,7 +68,7 @@ class Fit:
 
     @property
     def elbo(self) -> xr.DataArray:
-        """Of variational inference, the bound at each step of the best restart, as it was estimated there."""
+        """The bound at each step of the best restart, as it was estimated there (VI only)."""
         if "optimisation" not in self.data_tree:
             raise SettingError(
                 f"`elbo` is for variational inference; this fit is by {self.settings['method']['name']}."
@@ -92,13 +92,17 @@ class Fit:
     @property
     def stopped(self) -> np.ndarray:
         """For each chain, the step at which it blew up, or -1."""
-        return np.asarray(self.stats["stopped"].values)
+        return Result(self.posterior, self.stats).stopped
+
+    @property
+    def _together(self) -> int:
+        """How many chains in a row started at one place."""
+        return self.settings["evidence"].get("mixing", {}).get("together", 1)
 
     @functools.cached_property
     def verdict(self) -> tuple[Finding, ...]:
         """What stands in the way of trusting this result; empty if nothing was found."""
-        together = self.settings.get("together", 1)
-        return judge(self.posterior, self.stats, self.stopped, **self.settings["scrutiny"], together=together)
+        return judge(Result(self.posterior, self.stats), self.settings["evidence"])
 
     def summary(self, names: list[str] | None = None, probability: float = 0.89) -> pd.DataFrame:
         """Weighted mean, sd, equal-tailed interval, effective size, Monte Carlo error and R-hat, one row a coordinate.
@@ -128,7 +132,7 @@ class Fit:
                 f"eti{100 * probability:g}_ub": weighted.quantile(draws, weights, high),
                 "ess": weighted.effective_size(draws, weights),
                 "mcse": weighted.mcse(draws, weights),
-                "r_hat": rhat(draws, weights, self.settings.get("together", 1)),
+                "r_hat": rhat(draws, weights, self._together),
             }
             index = [label(name, i) for i in np.ndindex(draws.shape[2:])]
             tables.append(pd.DataFrame({key: np.ravel(value) for key, value in columns.items()}, index=index))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
+
+from langevin.kernels import metrics
 from langevin.kernels.metrics import Metric
 from langevin.posterior import Position
 
@@ -32,6 +35,21 @@ class Tuning(NamedTuple):
     epoch: Any = 1
     cycle: tuple[Any, Any] = (1, 0)
 
+    def as_plain(self) -> dict[str, Any]:
+        """As the state of a run holds it."""
+        pytrees = {name: tuple(jax.tree.leaves(getattr(self, name))) for name in ("centre", "gradient_noise")}
+        return self._asdict() | pytrees | {"metric": metrics.as_plain(self.metric)}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any], example: Position) -> Tuning:
+        """What `as_plain` described; `example` has the structure of a position."""
+        structure = jax.tree.structure(example)
+        pytrees = {
+            name: jax.tree.unflatten(structure, plain[name]) if plain[name] else None
+            for name in ("centre", "gradient_noise")
+        }
+        return cls(**plain | pytrees | {"metric": metrics.from_plain(plain["metric"], example)})
+
 
 class Landscape(NamedTuple):
     """What the target looks like around its mode, in whitened units.
@@ -50,7 +68,7 @@ class Landscape(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """A step size, and about how many such steps it takes to forget."""
+    """A step size, and the autocorrelation time of the chain in such steps: about how many it takes to forget."""
 
     step_size: float
-    steps_to_forget: float
+    autocorrelation_time: float

@@ -30,8 +30,10 @@ from langevin import checks
 from langevin.errors import SettingError
 from langevin.keys import at_step
 from langevin.posterior import Batch, Key
+from langevin.run.seeds import Seed
 
 LEAST_SLICES = 200
+FOREVER = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +121,30 @@ class Batches:
         return ((offset + slice_ * self.size) % num_data).astype(jnp.int32)
 
 
-def reshuffled(batches: Batches, data: Batch, num_data: int, seed: Any) -> dict[str, jax.Array]:
-    """Rows that are laid out already, in another order."""
-    rows = {name: np.asarray(column)[:num_data] for name, column in data.items()}
-    return batches.lay_out(rows, num_data, seed)
+class Layout:
+    """Rows in random orders, one after the other, each a function of the seed and of its number.
+
+    Args:
+        batches: How minibatches are drawn.
+        data: The rows, in their own order.
+        seed: Of all orders.
+    """
+
+    def __init__(self, batches: Batches, data: Batch, seed: Seed) -> None:
+        self._columns = {name: np.asarray(column) for name, column in data.items()}
+        self._num_data = len(next(iter(self._columns.values())))
+        self._batches, self._seed = batches, seed
+        self._number, self._data = -1, data
+
+    def at(self, step: int) -> tuple[Batch, int]:
+        """The rows in the order that they have at a step, and how many steps they keep it from there."""
+        period = self._batches.reshuffle_period(self._num_data)
+        number, since = divmod(step, period) if self._batches.order != "rows" else (0, 0)
+        if number != self._number:
+            words = [*self._seed.words, number]
+            self._data = self._batches.lay_out(self._columns, self._num_data, words)
+            self._number = number
+        return self._data, period - since if self._batches.order != "rows" else FOREVER
 
 
 def _mix(word: jax.Array) -> jax.Array:

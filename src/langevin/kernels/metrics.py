@@ -93,6 +93,25 @@ class LowRank:
 
 
 Metric = Diagonal | Dense | LowRank
+KINDS: dict[str, Any] = {"diagonal": Diagonal, "dense": Dense, "lowrank": LowRank}
+
+
+def as_plain(metric: Metric | None) -> tuple[str, tuple[Any, ...]] | None:
+    """A metric as a word and arrays, as the state of a run holds it."""
+    if metric is None:
+        return None
+    kind = next(name for name, made in KINDS.items() if type(metric) is made)
+    return kind, tuple(jax.tree.leaves(metric))
+
+
+def from_plain(plain: tuple[str, tuple[Any, ...]] | None, example: Position) -> Metric | None:
+    """The metric that `as_plain` described; `example` has the structure of a position."""
+    if plain is None:
+        return None
+    kind, arrays = plain
+    if kind == "diagonal":
+        return Diagonal(jax.tree.unflatten(jax.tree.structure(example), arrays))
+    return KINDS[kind](*arrays)
 
 
 def unwhiten(metric: Metric | None, vector: Position) -> Position:

@@ -1,4 +1,4 @@
-"""The methods a user can ask for: small frozen settings, each of which makes its kernel.
+"""The methods a user can ask for: small frozen settings, each of which makes its engine.
 
 A name in lower case stands for a method with its defaults: `"sgld"` is `SGLD()`.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from langevin.errors import SettingError
+from langevin.methods.base import Method
 from langevin.methods.cyclical import CyclicalSGHMC, CyclicalSGLD
-from langevin.methods.exact import HMC, MALA, NUTS, RWM, Exact
-from langevin.methods.optimise import MAP
+from langevin.methods.exact import HMC, MALA, NUTS, RWM
+from langevin.methods.point import MAP
 from langevin.methods.stochastic import SGHMC, SGLD, SGNHT, RMSprop
 from langevin.methods.variational import VI
 
@@ -27,15 +28,10 @@ __all__ = [
     "VI",
     "CyclicalSGHMC",
     "CyclicalSGLD",
-    "Exact",
     "Method",
     "RMSprop",
-    "Sampler",
     "as_method",
 ]
-
-Method = Exact | SGLD | SGHMC | SGNHT | CyclicalSGLD | CyclicalSGHMC | MAP | VI
-Sampler = SGLD | SGHMC | SGNHT | CyclicalSGLD | CyclicalSGHMC
 
 BY_NAME: dict[str, Callable[[], Method]] = {
     "nuts": NUTS,

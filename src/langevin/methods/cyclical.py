@@ -6,6 +6,8 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from langevin import checks
+from langevin.contracts import Plan
+from langevin.errors import SettingError
 from langevin.kernels import preconditioners
 from langevin.kernels.base import Kernel
 from langevin.kernels.schedules import CosineCycles
@@ -13,13 +15,52 @@ from langevin.kernels.sghmc import sghmc
 from langevin.kernels.sgld import sgld
 from langevin.methods import shared
 from langevin.methods.shared import EstimatorName, MetricName
-from langevin.methods.stochastic import SGHMC, SGLD
+from langevin.methods.stochastic import SGHMC, SGLD, Stochastic
 from langevin.posterior import Posterior
 from langevin.tuning import Landscape, Pace, Tuning
 
 
+class Cyclical(Stochastic):
+    """The base of methods with cycles of the step size."""
+
+    num_cycles: int
+    explore: float
+
+    # With a quarter of the cycle exploring, the mean of the rest, weighted by the step itself, is 0.57 of the peak.
+    peak: ClassVar[float] = 1.75
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        name = type(self).__name__
+        if callable(self.step_size):
+            raise SettingError(f"`{name}`: `step_size` is the peak of a cycle, a number; got a schedule.")
+        checks.count(name, "num_cycles", self.num_cycles)
+        if not (checks.is_number(self.explore) and 0 <= self.explore < 1):
+            raise SettingError(f"`{name}`: `explore` must be in [0, 1); got {self.explore!r}. Try 0.25.")
+
+    def check(self, plan: Plan) -> None:
+        """Raises a SettingError if the draws are not a multiple of the cycles."""
+        super().check(plan)
+        if plan.num_draws % self.num_cycles:
+            raise SettingError(
+                f"`num_draws` must be a multiple of the {self.num_cycles} cycles, so that each gives as many; got "
+                f"{plan.num_draws}."
+            )
+
+    def approximation(self, plan: Plan) -> str:
+        """The balance of modes."""
+        del plan
+        return "the balance between modes that the chain does not cross by itself is that of their basins."
+
+    def cycle(self, num_draws: int, thin: int) -> tuple[int, int, int]:
+        """Draws in a cycle, its steps, and how many of them explore."""
+        draws = num_draws // self.num_cycles
+        exploring = round(draws * thin * self.explore / (1 - self.explore))
+        return draws, draws * thin + exploring, exploring
+
+
 @dataclasses.dataclass(frozen=True)
-class CyclicalSGLD:
+class CyclicalSGLD(Cyclical):
     """SGLD with cosine cycles of the step size (Zhang et al. 2020).
 
     Each cycle starts with large steps without noise, which look for another mode, and ends with small ones, which
@@ -40,14 +81,6 @@ class CyclicalSGLD:
     metric: MetricName = "auto"
     estimator: EstimatorName = "minibatch"
 
-    independent_batches: ClassVar[bool] = False
-    # With a quarter of the cycle exploring, the mean of the rest, weighted by the step itself, is 0.57 of the peak.
-    peak: ClassVar[float] = 1.75
-
-    def __post_init__(self) -> None:
-        shared.check_stochastic(self)
-        shared.check_cycles(self)
-
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
         """The bare kernel, with what warm-up found."""
         length, explore = tuning.cycle
@@ -62,11 +95,11 @@ class CyclicalSGLD:
     def pace(self, landscape: Landscape) -> Pace:
         """The step of `SGLD` as the mean over the sampling phase, weighted as the draws are."""
         pace = SGLD(estimator=self.estimator).pace(landscape)
-        return Pace(self.peak * pace.step_size, pace.steps_to_forget)
+        return Pace(self.peak * pace.step_size, pace.autocorrelation_time)
 
 
 @dataclasses.dataclass(frozen=True)
-class CyclicalSGHMC:
+class CyclicalSGHMC(Cyclical):
     """SGHMC with cosine cycles of the step size (Zhang et al. 2020); see `CyclicalSGLD` and `SGHMC`.
 
     Args:
@@ -85,14 +118,16 @@ class CyclicalSGHMC:
     metric: MetricName = "auto"
     estimator: EstimatorName = "minibatch"
 
-    independent_batches: ClassVar[bool] = True
-    # With a quarter of the cycle exploring, the mean of the rest, weighted by the step itself, is 0.57 of the peak.
-    peak: ClassVar[float] = 1.75
+    accounts_for_noise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        shared.check_stochastic(self)
+        super().__post_init__()
         checks.positive("CyclicalSGHMC", "friction", self.friction)
-        shared.check_cycles(self)
+
+    @property
+    def takes_noise_off(self) -> bool:
+        """As `SGHMC` does."""
+        return self.estimator == "minibatch"
 
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
         """The bare kernel, with what warm-up found."""
@@ -110,4 +145,4 @@ class CyclicalSGHMC:
     def pace(self, landscape: Landscape) -> Pace:
         """The step of `SGHMC` as the mean over the sampling phase, weighted as the draws are."""
         pace = SGHMC(friction=self.friction, estimator=self.estimator).pace(landscape)
-        return Pace(self.peak * pace.step_size, pace.steps_to_forget)
+        return Pace(self.peak * pace.step_size, pace.autocorrelation_time)

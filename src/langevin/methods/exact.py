@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from langevin import checks
+from langevin.contracts import Needs, Plan
+from langevin.engines.exact import ExactEngine
 from langevin.errors import SettingError
 from langevin.kernels.base import Kernel
 from langevin.kernels.hmc import hmc_machine
@@ -13,6 +16,7 @@ from langevin.kernels.machines import Machine, as_kernel
 from langevin.kernels.mala import mala_machine
 from langevin.kernels.nuts import nuts_machine
 from langevin.kernels.rwm import rwm_machine
+from langevin.methods.base import Method
 from langevin.posterior import Posterior
 from langevin.tuning import Tuning
 
@@ -20,8 +24,66 @@ ExactMetric = Literal["auto", "unit", "diagonal", "dense", "lowrank"]
 METRICS = ("auto", "unit", "diagonal", "dense", "lowrank")
 
 
+class Exact(Method):
+    """The base of the exact methods: a stepper, and how warm-up adapts its step and its metric."""
+
+    target_accept: float
+    metric: ExactMetric
+    rank: int
+    step_size: float | Literal["auto"]
+
+    # The fewest gradients that a trajectory has, as a rule.
+    least_steps: ClassVar[int] = 1
+
+    @property
+    def deepest(self) -> int | None:
+        """The most doublings of a trajectory; None if it has none."""
+        return None
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not (checks.is_number(self.target_accept) and 0 < self.target_accept < 1):
+            raise SettingError(
+                f"`{name}`: `target_accept` must be between 0 and 1; got {self.target_accept!r}. Try 0.8."
+            )
+        checks.choice(name, "metric", self.metric, METRICS)
+        checks.count(name, "rank", self.rank)
+        if isinstance(self.step_size, str):
+            checks.choice(name, "step_size", self.step_size, ("auto",))
+        else:
+            checks.positive(name, "step_size", self.step_size, "0.1, or leave it to warm-up")
+            object.__setattr__(self, "step_size", float(self.step_size))
+
+    @property
+    def needs(self) -> Needs:
+        """A log-density on all rows."""
+        return Needs("density", minibatches="none")
+
+    def approximation(self, plan: Plan) -> str:
+        """The draws are from the posterior itself."""
+        del plan
+        return ""
+
+    def engine(self, target: Posterior, plan: Plan) -> ExactEngine:
+        """The engine of a run."""
+        return ExactEngine(self, target, plan)
+
+    @abc.abstractmethod
+    def machine(self) -> Machine:
+        """The stepper that makes its draws."""
+
+    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
+        """The bare kernel."""
+        step_size = tuning.step_size if self.step_size == "auto" else self.step_size
+        if step_size is None:
+            raise SettingError(
+                f"`{type(self).__name__}`: `step_size='auto'` is chosen by warm-up. For a bare kernel, give a number."
+            )
+        return as_kernel(self.machine(), posterior, step_size, tuning.metric)
+
+
 @dataclasses.dataclass(frozen=True)
-class NUTS:
+class NUTS(Exact):
     """The No-U-Turn sampler: Hamiltonian trajectories that stop where they turn back (see `langevin.kernels.nuts`).
 
     Args:
@@ -39,26 +101,26 @@ class NUTS:
     rank: int = 32
     step_size: float | Literal["auto"] = "auto"
 
-    independent_batches: ClassVar[bool] = False
     least_steps: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         checks.count("NUTS", "max_depth", self.max_depth)
         if self.max_depth > 20:
             raise SettingError(f"`NUTS`: `max_depth` must be at most 20; got {self.max_depth}. Try 10.")
 
-    def machine(self) -> Machine:
-        """The machine that makes its draws."""
-        return nuts_machine(self.max_depth)
+    @property
+    def deepest(self) -> int:
+        """The most doublings of a trajectory."""
+        return self.max_depth
 
-    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
-        """The bare kernel."""
-        return _kernel(self, posterior, tuning)
+    def machine(self) -> Machine:
+        """The stepper that makes its draws."""
+        return nuts_machine(self.max_depth)
 
 
 @dataclasses.dataclass(frozen=True)
-class HMC:
+class HMC(Exact):
     """Hamiltonian Monte Carlo with trajectories of a given length (see `langevin.kernels.hmc`).
 
     Args:
@@ -79,11 +141,10 @@ class HMC:
     rank: int = 32
     step_size: float | Literal["auto"] = "auto"
 
-    independent_batches: ClassVar[bool] = False
     least_steps: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        _check(self)
+        super().__post_init__()
         checks.positive("HMC", "length", self.length, "1.5")
         if self.num_steps is not None:
             checks.count("HMC", "num_steps", self.num_steps)
@@ -91,16 +152,12 @@ class HMC:
             raise SettingError(f"`HMC`: `jitter` must be in [0, 1); got {self.jitter!r}. Try 0.3.")
 
     def machine(self) -> Machine:
-        """The machine that makes its draws."""
+        """The stepper that makes its draws."""
         return hmc_machine(self.num_steps, self.length, self.jitter)
-
-    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
-        """The bare kernel."""
-        return _kernel(self, posterior, tuning)
 
 
 @dataclasses.dataclass(frozen=True)
-class MALA:
+class MALA(Exact):
     """The Metropolis-adjusted Langevin algorithm (see `langevin.kernels.mala`).
 
     Args:
@@ -116,23 +173,13 @@ class MALA:
     rank: int = 32
     step_size: float | Literal["auto"] = "auto"
 
-    independent_batches: ClassVar[bool] = False
-    least_steps: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        _check(self)
-
     def machine(self) -> Machine:
-        """The machine that makes its draws."""
+        """The stepper that makes its draws."""
         return mala_machine()
-
-    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
-        """The bare kernel."""
-        return _kernel(self, posterior, tuning)
 
 
 @dataclasses.dataclass(frozen=True)
-class RWM:
+class RWM(Exact):
     """Random-walk Metropolis, which takes no gradient (see `langevin.kernels.rwm`).
 
     Args:
@@ -148,41 +195,6 @@ class RWM:
     rank: int = 32
     step_size: float | Literal["auto"] = "auto"
 
-    independent_batches: ClassVar[bool] = False
-    least_steps: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        _check(self)
-
     def machine(self) -> Machine:
-        """The machine that makes its draws."""
+        """The stepper that makes its draws."""
         return rwm_machine()
-
-    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
-        """The bare kernel."""
-        return _kernel(self, posterior, tuning)
-
-
-Exact = NUTS | HMC | MALA | RWM
-
-
-def _check(method: Any) -> None:
-    name = type(method).__name__
-    if not (checks.is_number(method.target_accept) and 0 < method.target_accept < 1):
-        raise SettingError(f"`{name}`: `target_accept` must be between 0 and 1; got {method.target_accept!r}. Try 0.8.")
-    checks.choice(name, "metric", method.metric, METRICS)
-    checks.count(name, "rank", method.rank)
-    if isinstance(method.step_size, str):
-        checks.choice(name, "step_size", method.step_size, ("auto",))
-    else:
-        checks.positive(name, "step_size", method.step_size, "0.1, or leave it to warm-up")
-        object.__setattr__(method, "step_size", float(method.step_size))
-
-
-def _kernel(method: Any, posterior: Posterior, tuning: Tuning) -> Kernel:
-    step_size = tuning.step_size if method.step_size == "auto" else method.step_size
-    if step_size is None:
-        raise SettingError(
-            f"`{type(method).__name__}`: `step_size='auto'` is chosen by warm-up. For a bare kernel, give a number."
-        )
-    return as_kernel(method.machine(), posterior, step_size, tuning.metric)

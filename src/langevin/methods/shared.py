@@ -65,13 +65,3 @@ def check_stochastic(method: Any) -> None:
             "step_size='auto'."
         )
     checks.choice(name, "estimator", method.estimator, ("minibatch", "control_variate", "svrg"))
-
-
-def check_cycles(method: Any) -> None:
-    """Checks the settings that every cyclical method has."""
-    name = type(method).__name__
-    if callable(method.step_size):
-        raise SettingError(f"`{name}`: `step_size` is the peak of a cycle, a number; got a schedule.")
-    checks.count(name, "num_cycles", method.num_cycles)
-    if not (checks.is_number(method.explore) and 0 <= method.explore < 1):
-        raise SettingError(f"`{name}`: `explore` must be in [0, 1); got {method.explore!r}. Try 0.25.")

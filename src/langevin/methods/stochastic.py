@@ -2,21 +2,108 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import jax
+import numpy as np
 
 from langevin import checks
+from langevin.contracts import Needs, Plan, Position
+from langevin.engines.stochastic import StochasticEngine
 from langevin.errors import SettingError
 from langevin.kernels import preconditioners
 from langevin.kernels.base import Kernel
+from langevin.kernels.metrics import Metric
 from langevin.kernels.sghmc import sghmc
 from langevin.kernels.sgld import sgld
 from langevin.kernels.sgnht import sgnht
 from langevin.methods import shared
+from langevin.methods.base import Method
 from langevin.methods.shared import EstimatorName, MetricName, StepSize
 from langevin.posterior import Posterior
 from langevin.tuning import SD_BIAS, Landscape, Pace, Tuning
+
+
+class Stochastic(Method):
+    """The base of the stochastic-gradient methods: a kernel, its pace, and what it takes from warm-up.
+
+    A new one needs a kernel and a pace. The rest are answers to what the engine asks, with the usual ones here.
+    """
+
+    step_size: StepSize
+    metric: MetricName
+    estimator: EstimatorName
+
+    # The automatic step as a multiple of its mean over a cycle.
+    peak: ClassVar[float] = 1.0
+    # Whether minibatches must be independent from step to step: where their noise is accounted for.
+    accounts_for_noise: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        shared.check_stochastic(self)
+
+    @property
+    def needs(self) -> Needs:
+        """A log-density."""
+        return Needs("density", "independent" if self.accounts_for_noise else "any")
+
+    @property
+    def needs_warmup(self) -> bool:
+        """Whether warm-up finds something that the kernel cannot do without."""
+        return self.step_size == "auto" or self.estimator == "control_variate"
+
+    def check(self, plan: Plan) -> None:
+        """Raises a SettingError if the method needs a warm-up and gets none."""
+        if plan.num_warmup == 0 and self.needs_warmup:
+            raise SettingError(
+                f"`num_warmup=0`: {type(self).__name__} with these settings gets its "
+                f"{'step' if self.step_size == 'auto' else 'centre or metric'} from warm-up. Leave `num_warmup` out."
+            )
+
+    def approximation(self, plan: Plan) -> str:
+        """The bias of a step of finite length."""
+        if self.step_size == "auto":
+            return f"the step was chosen so that sds are at most about {100 * SD_BIAS:.0f} % too wide."
+        kind = "gradients from minibatches and a" if plan.batches is not None else "a"
+        return f"{kind} step of finite length, without a Metropolis correction: the bias shrinks with the step."
+
+    def engine(self, target: Posterior, plan: Plan) -> StochasticEngine:
+        """The engine of a run."""
+        return StochasticEngine(self, target, plan)
+
+    @abc.abstractmethod
+    def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
+        """The bare kernel, with what warm-up found."""
+
+    @abc.abstractmethod
+    def pace(self, landscape: Landscape) -> Pace:
+        """The largest step whose bias is acceptable, and the autocorrelation time of a chain with that step."""
+
+    @property
+    def takes_noise_off(self) -> bool:
+        """Whether the kernel uses the gradient noise that was measured: by default not."""
+        return False
+
+    @property
+    def burn_in(self) -> Stochastic:
+        """What burns in where the step is given: the method itself."""
+        return self
+
+    def cycle(self, num_draws: int, thin: int) -> tuple[int, int, int]:
+        """Draws in a cycle of the step size, its steps, and how many of them explore: there are no cycles."""
+        del num_draws, thin
+        return 1, 1, 0
+
+    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Metric | None:
+        """The metric of squared gradients: none, so that warm-up makes one of the curvature."""
+        del mean_square, num_data
+
+    def metric_of_burn_in(self, state: Any) -> Metric | None:
+        """The metric that a plain burn-in has learned: none."""
+        del state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +132,7 @@ class RMSprop:
 
 
 @dataclasses.dataclass(frozen=True)
-class SGLD:
+class SGLD(Stochastic):
     """Stochastic gradient Langevin dynamics (Welling & Teh 2011); see `langevin.kernels.sgld`.
 
     Targets the posterior with a bias that shrinks with the step: with `step_size="auto"`, sds are up to about 3 % too
@@ -73,13 +160,8 @@ class SGLD:
     estimator: EstimatorName = "minibatch"
     accept: Literal["minibatch", "full"] | None = None
 
-    @property
-    def independent_batches(self) -> bool:
-        """Sweeps lower the bias; but an exact accept step needs minibatches that are independent of the position."""
-        return self.accept is not None
-
     def __post_init__(self) -> None:
-        shared.check_stochastic(self)
+        super().__post_init__()
         if self.preconditioner is not None and self.metric != "auto":
             raise SettingError("`SGLD`: `preconditioner` takes the place of `metric`. Give one of them.")
         if self.preconditioner == "rmsprop":
@@ -100,6 +182,53 @@ class SGLD:
     @property
     def _adapts(self) -> bool:
         return isinstance(self.preconditioner, RMSprop) and self.preconditioner.adapt == "throughout"
+
+    @property
+    def _learns(self) -> bool:
+        return isinstance(self.preconditioner, RMSprop) and self.preconditioner.adapt == "warmup"
+
+    @property
+    def needs(self) -> Needs:
+        """Sweeps lower the bias; but an exact accept step needs minibatches that are independent of the position."""
+        return Needs("density", "any" if self.accept is None else "independent")
+
+    @property
+    def needs_warmup(self) -> bool:
+        """Also for a metric that is frozen after warm-up."""
+        return super().needs_warmup or self._learns
+
+    def approximation(self, plan: Plan) -> str:
+        """Exact with an accept step on all rows; else the bias of the step, or of what adapts."""
+        if self.accept == "full":
+            return ""
+        if self.accept == "minibatch":
+            return "proposals are accepted by the minibatch alone, whose noise widens the posterior."
+        if self._adapts:
+            return "the metric adapts throughout, and remembers earlier positions."
+        return super().approximation(plan)
+
+    @property
+    def burn_in(self) -> SGLD:
+        """With a metric that warm-up learns, SGLD that adapts."""
+        if not (self._learns and isinstance(self.preconditioner, RMSprop)):
+            return self
+        adapting = dataclasses.replace(self.preconditioner, adapt="throughout", gamma=False)
+        return SGLD(step_size=self.step_size, estimator=self.estimator, preconditioner=adapting)
+
+    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Metric | None:
+        """That of RMSprop, if it is asked for."""
+        if not isinstance(self.preconditioner, RMSprop):
+            return None
+        count = max(num_data, 1)
+        memory = preconditioners.RMSpropState(jax.tree.map(lambda s: s / count**2, mean_square))
+        return preconditioners.rmsprop_metric(memory, self.preconditioner.damping)
+
+    def metric_of_burn_in(self, state: Any) -> Metric | None:
+        """That of RMSprop's memory, averaged over the chains, if warm-up is to learn it."""
+        if not (self._learns and isinstance(self.preconditioner, RMSprop)):
+            return None
+        memory = jax.tree.map(lambda leaf: np.mean(np.asarray(leaf), axis=0), state.preconditioner)
+        return preconditioners.rmsprop_metric(memory, self.preconditioner.damping)
 
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
         """The bare kernel, with what warm-up found."""
@@ -126,7 +255,7 @@ class SGLD:
 
 
 @dataclasses.dataclass(frozen=True)
-class SGHMC:
+class SGHMC(Stochastic):
     """Stochastic gradient Hamiltonian Monte Carlo (Chen et al. 2014); see `langevin.kernels.sghmc`.
 
     Targets the posterior with a bias that shrinks with the step. Gradient noise is measured in warm-up and that much
@@ -148,10 +277,24 @@ class SGHMC:
     metric: MetricName = "auto"
     estimator: EstimatorName = "minibatch"
 
-    independent_batches: ClassVar[bool] = True
+    accounts_for_noise: ClassVar[bool] = True
+
+    @property
+    def takes_noise_off(self) -> bool:
+        """With the minibatch's own gradient, whose noise is nearly constant."""
+        return self.estimator == "minibatch"
+
+    def check(self, plan: Plan) -> None:
+        """Raises a SettingError for noise to take off where there is none."""
+        super().check(plan)
+        if plan.batches is None and self.gradient_noise not in ("auto", 0):
+            raise SettingError(
+                f"`SGHMC(gradient_noise={self.gradient_noise})`: gradients on all rows have no noise to take off. Give "
+                "a `batch_size`, or leave `gradient_noise` out."
+            )
 
     def __post_init__(self) -> None:
-        shared.check_stochastic(self)
+        super().__post_init__()
         checks.positive("SGHMC", "friction", self.friction)
         if self.gradient_noise != "auto" and not (checks.is_number(self.gradient_noise) and self.gradient_noise >= 0):
             raise SettingError(f"`SGHMC`: `gradient_noise` must be 'auto' or >= 0; got {self.gradient_noise!r}.")
@@ -179,7 +322,7 @@ class SGHMC:
 
 
 @dataclasses.dataclass(frozen=True)
-class SGNHT:
+class SGNHT(Stochastic):
     """Stochastic gradient Nose-Hoover thermostat (Ding et al. 2014); see `langevin.kernels.sgnht`.
 
     Targets the posterior with a bias that shrinks with the step, if the gradient noise is about the same in all
@@ -197,11 +340,16 @@ class SGNHT:
     metric: MetricName = "auto"
     estimator: EstimatorName = "minibatch"
 
-    independent_batches: ClassVar[bool] = True
+    accounts_for_noise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        shared.check_stochastic(self)
+        super().__post_init__()
         checks.positive("SGNHT", "friction", self.friction)
+
+    def approximation(self, plan: Plan) -> str:
+        """One thermostat for all directions."""
+        del plan
+        return "gradient noise that differs between directions is balanced only on average."
 
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
         """The bare kernel, with what warm-up found."""

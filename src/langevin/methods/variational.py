@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from langevin import checks
+from langevin.contracts import Needs, Plan
+from langevin.engines.variational import VariationalEngine
 from langevin.errors import SettingError
+from langevin.methods.base import Method
+from langevin.variational.build import objective_of
+from langevin.variational.flow import is_flow
 
 if TYPE_CHECKING:
     import optax
@@ -16,7 +21,7 @@ FAMILIES = ("meanfield", "fullrank", "lowrank", "markov", "flow")
 
 
 @dataclasses.dataclass(frozen=True)
-class VI:
+class VI(Method):
     """The member q of a family that is nearest to the posterior in KL(q, posterior), by stochastic gradients.
 
     Targets the family's best approximation, not the posterior: a mean-field q is too narrow wherever coordinates are
@@ -64,8 +69,6 @@ class VI:
     num_restarts: int = 1
     rank: int = 8
 
-    independent_batches: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         if isinstance(self.family, str):
             checks.choice("VI", "family", self.family, FAMILIES)
@@ -90,6 +93,22 @@ class VI:
             raise SettingError("`VI`: `bound='importance'` goes with `gradient='pathwise'` only.")
         if self.local is not None and not callable(self.local):
             raise SettingError(f"`VI`: `local` must be a guide; got {self.local!r}.")
+
+    @property
+    def needs(self) -> Needs:
+        """A log-density where the program has one; its sites, for guides and for distributions by site."""
+        by_site = not (isinstance(self.family, str) or is_flow(self.family))
+        return Needs("joint" if by_site or self.local is not None else "either")
+
+    def approximation(self, plan: Plan) -> str:
+        """The nearest member of a family."""
+        del plan
+        return "the member of a family that is nearest to the posterior, in the divergence that favours narrow ones."
+
+    def engine(self, target: Any, plan: Plan) -> VariationalEngine:
+        """The engine of a run."""
+        objective = objective_of(self, target, None if plan.batches is None else plan.batches.size)
+        return VariationalEngine(self, objective, plan)
 
     @property
     def baseline_used(self) -> str | None:

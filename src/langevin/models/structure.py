@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from langevin import programs
+from langevin.run import compilation
 from langevin.data.table import Table
 from langevin.errors import ModelError, NeedsGuideError
 from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
@@ -287,7 +287,7 @@ def _values(
         }
 
     sets = [{name: column[np.asarray(index)] for name, column in table.columns.items()} for index in indices]
-    values = programs.run(lambda batches: [run(batch) for batch in batches], sets)
+    values = compilation.run(lambda batches: [run(batch) for batch in batches], sets)
     return [{name: (kinds[name], np.asarray(value)) for name, value in found.items()} for found in values]
 
 

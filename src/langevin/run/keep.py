@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from langevin.errors import SettingError
 
@@ -44,40 +45,40 @@ class Keep:
         if self.unconstrained is None:
             object.__setattr__(self, "unconstrained", self.sites is None and self.function is None)
 
-    def __call__(self, reported: dict[str, Any], position: Any) -> dict[str, dict[str, Any]]:
-        """What is kept, by group. For compiled code.
-
-        Args:
-            reported: What the model reports of the draw, by name.
-            position: The unconstrained position.
+    def reported(self, sites: dict[str, Any]) -> dict[str, jax.Array]:
+        """What is kept of the sites that a model reports. For compiled code.
 
         Raises:
             SettingError: If there is no such site, or the function returns something else than a dict of arrays.
         """
-        kept = reported
+        kept = sites
         if self.function is not None:
-            kept = self.function(reported)
+            kept = self.function(sites)
             if not isinstance(kept, dict):
                 raise SettingError(f"`Keep`: `function` must return a dict of name -> array; it returned {kept!r}.")
             taken = [name for name in kept if name in ("chain", "draw")]
             if taken:
                 raise SettingError(f"`Keep`: {taken[0]!r} is the name of a dimension of every result. Rename it.")
         elif self.sites is not None:
-            unknown = [name for name in self.sites if name not in reported]
+            unknown = [name for name in self.sites if name not in sites]
             if unknown:
-                raise SettingError(f"`Keep`: there is no site {unknown[0]!r}; there are {', '.join(reported)}.")
-            kept = {name: reported[name] for name in self.sites}
-        groups = {"posterior": {name: self._rounded(value) for name, value in kept.items()}}
+                raise SettingError(f"`Keep`: there is no site {unknown[0]!r}; there are {', '.join(sites)}.")
+            kept = {name: sites[name] for name in self.sites}
+        return {name: self._rounded(jnp.asarray(value)) for name, value in kept.items()}
+
+    def grouped(
+        self, reported: dict[str, np.ndarray], position: Any, stats: dict[str, np.ndarray]
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """Draws by group, as a sink takes them: what was kept of the sites, the position if it is kept, and numbers."""
+        groups = {"posterior": reported, "sample_stats": stats}
         if self.unconstrained:
             leaves = jax.tree_util.tree_flatten_with_path(position)[0]
             groups["unconstrained_posterior"] = {leaf_name(path): self._rounded(leaf) for path, leaf in leaves}
         return groups
 
-    def _rounded(self, value: Any) -> jax.Array:
-        value = jnp.asarray(value)
-        if self.precision == "half" and jnp.issubdtype(value.dtype, jnp.floating):
-            return value.astype(jnp.float16)
-        return value
+    def _rounded(self, value: Any) -> Any:
+        is_float = jnp.issubdtype(value.dtype, jnp.floating)
+        return value.astype(jnp.float16) if self.precision == "half" and is_float else value
 
 
 def as_keep(keep: Any) -> Keep:

@@ -20,13 +20,14 @@ from jax.flatten_util import ravel_pytree
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
-from langevin import programs
+from langevin.run import compilation
+from langevin.errors import SettingError
 from langevin.models.joint import Joint, Trace
 from langevin.models.outline import is_observed, unscaled_log_prob
 from langevin.posterior import Batch, Key
 from langevin.variational.elbo import Sampled, Wiring
 from langevin.variational.families import Family, Parameters
-from langevin.variational.objective import FIRST_SCALE, Generators
+from langevin.variational.objective import FIRST_SCALE
 
 REST = "the other sites"
 START_RADIUS = 2.0
@@ -78,24 +79,24 @@ class Guided:
 
     @property
     def identified(self) -> bool:
-        """There is no telling, of a guide."""
+        """False: a guide may be over-parameterised."""
         return False
 
     def init(self, generator: np.random.Generator) -> Parameters:
         """The values that the parameters have in a first run, unconstrained; of the family, a narrow q at random."""
         key = jax.random.key(int(generator.integers(2**31)))
         batch = jax.tree.map(lambda array: array[: self.rows_a_call], self.data)
-        parameters = {"params": programs.run(self._first_params, key, batch)}
+        parameters = {"params": compilation.run(self._first_params, key, batch)}
         if self.family is not None:
             centre = generator.uniform(-START_RADIUS, START_RADIUS, self.family_size).astype(jnp.result_type(float))
             parameters["rest"] = self.family.init(generator, centre, FIRST_SCALE)
         return parameters
 
-    def noise(self, generators: Generators, shape: tuple[int, ...], dtype: Any) -> dict[str, np.ndarray]:
+    def noise(self, generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> dict[str, np.ndarray]:
         """A key for the guide, and standard normal noise for the family."""
-        noise = {"key": generators[0].integers(2**32, size=(*shape, 2), dtype=np.uint32)}
+        noise = {"key": generator.integers(2**32, size=(*shape, 2), dtype=np.uint32)}
         if self.family is not None:
-            noise["rest"] = generators[1].standard_normal((*shape, self.family.noise_size), dtype)
+            noise["rest"] = generator.standard_normal((*shape, self.family.noise_size), dtype)
         return noise
 
     def sample(self, parameters: Parameters, noise: Any, batch: Batch | None) -> Sampled:
@@ -146,7 +147,7 @@ class Guided:
         if self.joint.structure.local or (self.family is not None and not self.family.identified):
             return None
         with np.errstate(divide="ignore"):
-            found = programs.run(_information, self, parameters["params"], noise["key"])
+            found = compilation.run(_information, self, parameters["params"], noise["key"])
             units = {"params": jax.tree.map(lambda leaf: 1 / np.sqrt(np.asarray(leaf, np.float64)), found)}
         return units if self.family is None else units | {"rest": self.family.units(parameters["rest"])}
 
@@ -158,7 +159,7 @@ class Guided:
         """Says which term of the bound is not finite at a draw."""
         batch = jax.tree.map(lambda array: array[: self.rows_a_call], self.data)
         # Compiled: on numbers, NumPyro would raise an error at a bad parameter, and not say of which site.
-        sampled = programs.run(self.sample, parameters, noise, batch)
+        sampled = compilation.run(self.sample, parameters, noise, batch)
         for kind, terms in (("the program", sampled.log_p), ("the guide", sampled.log_q)):
             for name, value in terms.items():
                 bad = np.asarray(value)[~np.isfinite(value)]
@@ -201,6 +202,44 @@ class Guided:
             if name not in structure.discrete
         }
         return {name: jnp.asarray(trace[name]["value"]) for name in structure.reported}, unconstrained
+
+    def log_terms(self, parameters: Parameters, noise: Any) -> tuple[jax.Array, jax.Array]:
+        """log p and log q of one draw, on all rows: nothing in closed form."""
+        sampled = dataclasses.replace(self, closed=()).sample(parameters, noise, None)
+        log_p, log_q = (sum(map(jnp.sum, part.values()), jnp.zeros(())) for part in (sampled.log_p, sampled.log_q))
+        return log_p, log_q
+
+    @property
+    def has_ratios(self) -> bool:
+        """Not where every row has its own sites; and a single value has no density, so its ratio says nothing."""
+        return not (self.joint.structure.local or self.points)
+
+    @property
+    def local(self) -> Mapping[str, int]:
+        """The sites that every row has its own of, and how many numbers of each a draw has."""
+        structure = self.joint.structure
+        return {name: math.prod(structure.shapes[name]) for name in structure.local}
+
+    def named(self, parameters: Parameters) -> dict[str, Any]:
+        """`numpyro.param` sites by their name, and the parameters of the family."""
+        return self.constrained(parameters) | parameters.get("rest", {})
+
+    def log_prob(self, parameters: Parameters, draw: Any, data: Batch | None) -> float:
+        """Log q of the values of the guide's sites.
+
+        Raises:
+            SettingError: If a site has no value, or the family has sites too.
+        """
+        if self.guide is None or self.family is not None:
+            raise SettingError(
+                "`Guide.log_prob` of a family inside a program is not known for sites; use the fit's stats."
+            )
+        batch = self.joint.rows if data is None else data
+        trace = self.joint.trace(self.guide, batch, self.constrained(parameters) | dict(draw), jax.random.key(0))
+        missing = [name for name in drawn(trace) if name not in draw]
+        if missing:
+            raise SettingError(f"`Guide.log_prob` needs the value of {missing[0]!r}, which the guide draws.")
+        return float(sum(jnp.sum(unscaled_log_prob(trace[name])) for name in drawn(trace)))
 
     def _first_params(self, key: Key, batch: Batch) -> dict[str, Any]:
         guide_trace = self.guide_trace({}, key, batch)

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from langevin import programs
+from langevin.run import compilation
 from langevin.posterior import Batch
 
 TRIES = 8
@@ -35,12 +35,12 @@ def entangled(
         plates: For each term, the plates of its axes.
     """
     keys = list(jax.random.split(jax.random.key(0), TRIES))
-    draw = programs.prepared(terms, {}, keys[0], batch)
+    draw = compilation.prepared(terms, {}, keys[0], batch)
     runs = [draw({}, key, batch) for key in keys]
     found: dict[str, dict[str, frozenset[str]]] = {}
     for site, frames in sites.items():
         mixed: dict[str, set[str]] = {term: set() for term in plates}
-        again = programs.prepared(terms, {site: runs[0][0][site]}, keys[0], batch)
+        again = compilation.prepared(terms, {site: runs[0][0][site]}, keys[0], batch)
         # At one draw a change may happen to leave a term as it is.
         for (plate, axis), number in itertools.product(frames, range(TRIES // 2)):
             draws, plain = runs[number]

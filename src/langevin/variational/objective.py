@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
@@ -15,7 +16,6 @@ from langevin.variational.elbo import Sampled, Wiring
 from langevin.variational.families import Family, MeanField, Parameters
 
 FIRST_SCALE = 0.1
-Generators = tuple[np.random.Generator, np.random.Generator]
 
 
 class Objective(Protocol):
@@ -53,11 +53,8 @@ class Objective(Protocol):
         """Parameters to begin with."""
         ...
 
-    def noise(self, generators: Generators, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Noise for draws of q, as an array (or a pytree of them) of this leading shape.
-
-        Each array is read in order from one of the generators, so that it does not matter how often this is called.
-        """
+    def noise(self, generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Noise for draws of q, as an array (or a pytree of them) of this leading shape."""
         ...
 
     def sample(self, parameters: Parameters, noise: Any, batch: Batch | None) -> Sampled:
@@ -69,12 +66,43 @@ class Objective(Protocol):
         ...
 
     def units(self, parameters: Parameters, noise: Any) -> Parameters | None:
-        """What an error of each parameter is measured in: what makes q another distribution; None if that is unknown.
+        """The scale on which a change of each parameter changes q, for its error; None if that is unknown.
 
         Args:
             parameters: The parameters.
             noise: Of many draws.
         """
+        ...
+
+    def values(self, parameters: Parameters, noise: Any, batch: Batch | None) -> tuple[dict[str, Any], Position]:
+        """One draw: what is reported of it, and its unconstrained position."""
+        ...
+
+    def log_terms(self, parameters: Parameters, noise: Any) -> tuple[jax.Array, jax.Array]:
+        """log p and log q of one draw, on all rows."""
+        ...
+
+    @property
+    def has_ratios(self) -> bool:
+        """Whether draws have importance ratios p / q."""
+        ...
+
+    @property
+    def local(self) -> Mapping[str, int]:
+        """The sites that every row has its own of, and how many numbers of each a draw has."""
+        ...
+
+    @property
+    def rows_a_call(self) -> int:
+        """How many rows a step sees."""
+        ...
+
+    def named(self, parameters: Parameters) -> dict[str, Any]:
+        """The parameters by name, where they may be."""
+        ...
+
+    def log_prob(self, parameters: Parameters, draw: Any, data: Batch | None) -> float:
+        """Log q of a draw, on these rows (None: all)."""
         ...
 
     def with_data(self, data: Batch) -> Objective:
@@ -136,9 +164,9 @@ class OfPositions:
         centre = np.concatenate([np.ravel(leaf) for leaf in leaves])
         return self.family.init(generator, centre, FIRST_SCALE)
 
-    def noise(self, generators: Generators, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    def noise(self, generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Standard normal."""
-        return generators[1].standard_normal((*shape, self.family.noise_size), dtype)
+        return generator.standard_normal((*shape, self.family.noise_size), dtype)
 
     def unravel(self, x: jax.Array) -> Position:
         """A flat vector as a position."""
@@ -183,6 +211,39 @@ class OfPositions:
     def explain(self, parameters: Parameters, noise: Any) -> str:
         """Says which part of the log-density is not finite at a draw."""
         return self.posterior.explain(self.unravel(self.family.draw(parameters, noise)[0]), self.posterior.rows)
+
+    def values(self, parameters: Parameters, noise: Any, batch: Batch | None) -> tuple[dict[str, Any], Position]:
+        """One draw: what is reported of it, and its position."""
+        del batch
+        position = self.unravel(self.family.draw(parameters, noise)[0])
+        return self.posterior.constrain(position), position
+
+    def log_terms(self, parameters: Parameters, noise: Any) -> tuple[jax.Array, jax.Array]:
+        """log p and log q of one draw, on all rows."""
+        x, log_q = self.family.draw(parameters, noise)
+        return self.posterior.log_density(self.unravel(x)), log_q
+
+    has_ratios = True
+
+    @property
+    def local(self) -> Mapping[str, int]:
+        """None: the position is the same whatever the rows are."""
+        return {}
+
+    @property
+    def rows_a_call(self) -> int:
+        """The draws do not depend on the rows."""
+        return self.num_data
+
+    def named(self, parameters: Parameters) -> dict[str, Any]:
+        """The parameters of the family."""
+        return dict(parameters)
+
+    def log_prob(self, parameters: Parameters, draw: Any, data: Batch | None) -> float:
+        """Log q of an unconstrained position."""
+        del data
+        like = jax.tree.map(lambda leaf, example: jnp.asarray(leaf, example.dtype), draw, self.example)
+        return float(jnp.sum(self.family.log_parts(parameters, ravel_pytree(like)[0])))
 
     def _log_density(self, x: jax.Array, batch: Batch | None) -> jax.Array:
         return self.posterior.log_density(self.unravel(x), batch)

@@ -1,4 +1,4 @@
-"""The compiled part of variational inference: a chunk of steps of every restart."""
+"""Steps of variational inference: one compiled loop over a chunk of steps of every restart."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.data.batches import Batches
-from langevin.drivers import adam
-from langevin.drivers.gist import gist
-from langevin.methods import VI
+from langevin.engines import adam
 from langevin.posterior import Batch
+from langevin.run.gist import gist
+from langevin.run.seeds import key_of
 from langevin.variational.elbo import Estimate, begin_baselines, surrogate
 from langevin.variational.families import Parameters
 
 
-class Carry(NamedTuple):
+class Fits(NamedTuple):
     """A fit between two steps; every leaf but `step` has the restarts in front.
 
     Attributes:
@@ -39,73 +39,61 @@ class Carry(NamedTuple):
     step: jax.Array
 
 
-class Care(NamedTuple):
-    """What costs time with a large network, and is left out where it is not needed.
-
-    Attributes:
-        checked: Whether steps at which the bound or its gradient is not finite are left out.
-        averaged: Whether parameters are averaged.
-    """
-
-    checked: bool
-    averaged: bool
-
-
 def advance(
-    static: tuple[VI, Batches | None, Care],
+    static: tuple[Any, Batches | None, bool],
     objective: Any,
-    carry: Carry,
+    carry: Fits,
     noise: Any,
     paces: adam.Paces,
     words: jax.Array,
     numbers: jax.Array,
-) -> tuple[Carry, jax.Array]:
+) -> tuple[Fits, jax.Array]:
     """Takes some steps.
 
     Args:
-        static: The settings, how minibatches are drawn, and with what care.
+        static: The settings of `lv.VI`, how minibatches are drawn, and whether parameters are averaged, which costs a
+            pass over them.
         objective: An `Objective`.
         carry: Where the restarts are.
         noise: Of every step, restart and particle.
         paces: The learning rate at every step, for Adam; a given optimiser has its own.
         words: Of the key of the minibatches.
-        numbers: How many steps to take, the step after which parameters are averaged, and the one after which the
+        numbers: How many steps to take, the step from which parameters are averaged, and the one from which the
             learning rate of a family's parameter is in its units.
 
     Returns:
         Where the restarts are then, and the bound at every step, (restarts, steps).
     """
-    method, batches, care = static
+    method, batches, averaged = static
     count, average_from, in_units_from = numbers
 
     def one_step(number: jax.Array, state: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
         fits, step, elbos = state
         batch = None
         if batches is not None:
-            key = jax.random.wrap_key_data(words)
+            key = key_of(words)
             batch = batches.take(objective.data, objective.num_data, key, step)
 
         def one_fit(fit: Any, noises: Any) -> tuple[Any, jax.Array]:
             parameters, opt, average, baselines, skipped = fit
             loss = functools.partial(loss_of, method, objective, baselines, noises, batch)
             (_, estimate), slope = jax.value_and_grad(loss, has_aux=True)(parameters)
+            # A step at which something is not finite is left out: no gradient, and no move.
+            fine = jnp.isfinite(estimate.value) & _all_finite(slope)
+            slope = jax.tree.map(lambda g: jnp.where(fine, g, 0.0), slope)
             if method.optimizer is None:
-                towards, new_opt = adam.direction(slope, opt, paces.eps[number])
+                towards, opt = adam.direction(slope, opt, paces.eps[number])
                 units = jax.tree.map(lambda u: jnp.where(step >= in_units_from, u, 1.0), objective.paces(parameters))
                 updates = jax.tree.map(lambda t, u: -paces.rate[number] * u * t, towards, units)
             else:
-                updates, new_opt = method.optimizer.update(slope, opt, parameters)
-            moved = jax.tree.map(lambda p, u: (p + u).astype(p.dtype), parameters, updates)
-            new = (moved, new_opt, estimate.baselines, skipped)
-            if care.checked:
-                fine = jnp.isfinite(estimate.value) & _all_finite(slope)
-                old = (parameters, opt, baselines, skipped + 1)
-                new = jax.tree.map(lambda a, b: jnp.where(fine, a, b), new, old)
-            moved, new_opt, baselines, skipped = new
-            if care.averaged:
+                updates, opt = method.optimizer.update(slope, opt, parameters)
+            moved = jax.tree.map(lambda p, u: (p + jnp.where(fine, u, 0.0)).astype(p.dtype), parameters, updates)
+            baselines = jax.tree.map(lambda new, old: jnp.where(fine, new, old), estimate.baselines, baselines)
+            skipped = skipped + ~fine
+            if averaged:
                 share = jnp.where(step >= average_from, 1 / (jnp.maximum(step - average_from, 0) + 1), 0.0)
                 average = jax.tree.map(lambda a, p: a + share.astype(a.dtype) * (p - a), average, moved)
-            return (moved, new_opt, average, baselines, skipped), estimate.value
+            return (moved, opt, average, baselines, skipped), estimate.value
 
         noises = jax.tree.map(lambda leaf: leaf[number], noise)
         if method.num_restarts == 1:
@@ -122,11 +110,11 @@ def advance(
     elbos = jnp.zeros((method.num_restarts, len(paces.rate)), paces.rate.dtype)
     fits, step, elbos = jax.lax.fori_loop(0, count, one_step, (fits, step, elbos))
     fits = jax.tree.map(lambda leaf: leaf[None], fits) if alone else fits
-    return Carry(*fits, step), elbos
+    return Fits(*fits, step), elbos
 
 
 def loss_of(
-    method: VI, objective: Any, baselines: Any, noises: Any, batch: Batch | None, parameters: Parameters
+    method: Any, objective: Any, baselines: Any, noises: Any, batch: Batch | None, parameters: Parameters
 ) -> tuple[jax.Array, Estimate]:
     """What is minimised, whose gradient is an estimate of that of `-bound / num_data`; and the bound."""
     total, estimate = surrogate(
@@ -142,7 +130,7 @@ def loss_of(
     return -total / max(objective.num_data, 1), estimate
 
 
-def mean_bound(method: VI, objective: Any, parameters: Parameters, noises: Any, batch: Batch | None) -> jax.Array:
+def mean_bound(method: Any, objective: Any, parameters: Parameters, noises: Any, batch: Batch | None) -> jax.Array:
     """The bound on these rows (None: all), as the mean over many estimates."""
     baselines = begin_baselines(objective.wiring, jnp.result_type(float))
 
@@ -152,26 +140,15 @@ def mean_bound(method: VI, objective: Any, parameters: Parameters, noises: Any, 
     return jnp.mean(jax.lax.map(one, noises, batch_size=8))
 
 
-def largest_of(method: VI, objective: Any, batches: Batches | None) -> int:
+def largest_of(method: Any, objective: Any, batches: Batches | None) -> int:
     """About how many numbers the largest array in a step has."""
     width = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(objective.data))
     rows = objective.num_data if batches is None else batches.size
     return width * max(rows, 1) * method.num_restarts * method.num_particles
 
 
-def replaced(lost: np.ndarray, old: Carry, new: Carry) -> Carry:
-    """The restarts that are not lost, with new ones for the others."""
-
-    def choose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.where(lost.reshape(-1, *[1] * (a.ndim - 1)), b, a) if np.ndim(a) else a
-
-    return jax.tree.map(choose, old, new)
-
-
-def gist_of(method: VI, objective: Any, carry: Carry, noise: Any, batches: Batches | None) -> str | None:
+def gist_of(method: Any, objective: Any, carry: Fits, noise: Any, batches: Batches | None) -> str | None:
     """The gist of the gradient, which tells whether the program is already there."""
-    if method.optimizer is not None:
-        return None
     parameters, baselines = (jax.tree.map(lambda a: a[0], tree) for tree in (carry.parameters, carry.baselines))
     noises = jax.tree.map(lambda leaf: leaf[0, 0], noise)
     batch = None if batches is None else jax.tree.map(lambda leaf: leaf[: batches.size], objective.data)
@@ -184,7 +161,7 @@ def gist_of(method: VI, objective: Any, carry: Carry, noise: Any, batches: Batch
     return gist(slope, objective, parameters, noises, batch)
 
 
-def begin_optimizer(method: VI, stacked: Parameters) -> Any:
+def begin_optimizer(method: Any, stacked: Parameters) -> Any:
     """The state of the optimiser of each restart before the first step."""
     if method.optimizer is None:
         return adam.begin(stacked)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from langevin import checks
+from langevin.contracts import Plan
+from langevin.engines.climb import ClimbEngine
 from langevin.errors import SettingError
 from langevin.kernels.ascent import ascent
 from langevin.kernels.base import Kernel
+from langevin.methods.base import Method
 from langevin.posterior import Posterior
 from langevin.tuning import Tuning
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class MAP:
+class MAP(Method):
     """The mode of the (unconstrained) log-density, by Optax. One point, no uncertainty.
 
     Every chain climbs from its own start, and the highest point is returned.
@@ -33,8 +36,6 @@ class MAP:
     learning_rate: float = 0.1
     num_steps: int = 3000
 
-    independent_batches: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         if isinstance(self.optimizer, str):
             checks.choice("MAP", "optimizer", self.optimizer, ("adam", "rmsprop", "sgd"))
@@ -42,6 +43,15 @@ class MAP:
             raise SettingError(f"`MAP`: `optimizer` must be a name or an Optax optimiser; got {self.optimizer!r}.")
         checks.positive("MAP", "learning_rate", self.learning_rate)
         checks.count("MAP", "num_steps", self.num_steps)
+
+    def approximation(self, plan: Plan) -> str:
+        """A point, not a density."""
+        del plan
+        return "a mode of the unconstrained log-density, not the posterior."
+
+    def engine(self, target: Posterior, plan: Plan) -> ClimbEngine:
+        """The engine of a run."""
+        return ClimbEngine(self, target, plan)
 
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
         """The bare kernel."""

@@ -8,7 +8,6 @@ empirical Fisher information) and the prior's curvature.
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,10 +18,11 @@ from jax.flatten_util import ravel_pytree
 from langevin.data.batches import Batches
 from langevin.kernels import metrics
 from langevin.kernels.base import standard_normal
-from langevin.kernels.gradients import Estimator
+from langevin.kernels.gradients import control_variate, minibatch
 from langevin.kernels.metrics import Dense, Diagonal, Metric
 from langevin.kernels.preconditioners import hessian_diagonal
 from langevin.posterior import Batch, Key, Position, Posterior
+from langevin.run.seeds import key_of
 
 MOST_DENSE = 128
 MOST_ROWS = 16_384
@@ -61,8 +61,7 @@ class Modes(NamedTuple):
     curvature: Curvature
 
 
-@jax.jit
-def refine(posterior: Posterior, positions: Position) -> Modes:
+def refine(_: None, posterior: Posterior, positions: Position) -> Modes:
     """Takes every chain from near a mode to it by Newton's method, and the best one to the mode on all rows."""
     sample = row_sample(posterior)
     modes = jax.vmap(lambda x: _climb(posterior, sample, x))(positions)
@@ -80,14 +79,12 @@ def refine(posterior: Posterior, positions: Position) -> Modes:
     return Modes(jax.vmap(settle)(modes), heights, best, curvature)
 
 
-@jax.jit
-def heights(posterior: Posterior, positions: Position) -> jax.Array:
+def heights(_: None, posterior: Posterior, positions: Position) -> jax.Array:
     """The log-density of each chain's position, on all rows."""
     return jax.lax.map(posterior.log_density, positions)
 
 
-@jax.jit
-def mean_square_gradient(posterior: Posterior, positions: Position) -> Position:
+def mean_square_gradient(_: None, posterior: Posterior, positions: Position) -> Position:
     """The square of the gradient on all rows, averaged over the chains."""
     squares = jax.lax.map(lambda x: jax.tree.map(jnp.square, jax.grad(posterior.log_density)(x)), positions)
     return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), squares)
@@ -168,8 +165,7 @@ def spectrum_in(metric: Diagonal, curvature: Curvature) -> tuple[float, float]:
     return float(spectrum.max()), float(max(spectrum.min(), 1e-6 * spectrum.max()))
 
 
-@jax.jit
-def diagonal_curvature(posterior: Posterior, position: Position, key: Key) -> Position:
+def diagonal_curvature(_: None, posterior: Posterior, position: Position, words: jax.Array) -> Position:
     """The empirical Fisher information's diagonal plus the prior's curvature, for many coordinates."""
     fisher = jax.tree.map(jnp.zeros_like, position)
     if posterior.by_rows:
@@ -183,7 +179,7 @@ def diagonal_curvature(posterior: Posterior, position: Position, key: Key) -> Po
         squares = jax.lax.map(lambda row: jax.tree.map(jnp.square, row_gradient(row)), rows)
         fisher = jax.tree.map(lambda square: posterior.num_data * jnp.mean(square, axis=0), squares)
     prior = posterior.log_prior if posterior.by_rows else posterior.log_density
-    products = jax.lax.map(lambda k: hessian_diagonal(prior, k, position), jax.random.split(key, NUM_PROBES))
+    products = jax.lax.map(lambda k: hessian_diagonal(prior, k, position), jax.random.split(key_of(words), NUM_PROBES))
     total = jax.tree.map(lambda f, p: f - jnp.mean(p, axis=0), fisher, products)
     # An estimate may be too small, or negative: not below half of what the rows alone say, or a part of what is usual.
     usual = jnp.median(jnp.abs(ravel_pytree(total)[0]))
@@ -191,8 +187,9 @@ def diagonal_curvature(posterior: Posterior, position: Position, key: Key) -> Po
     return jax.tree.map(lambda t, f: jnp.maximum(jnp.maximum(t, 0.5 * f), least), total, fisher)
 
 
-@jax.jit
-def stiffest_curvature(posterior: Posterior, position: Position, metric: Metric | None, key: Key) -> jax.Array:
+def stiffest_curvature(
+    _: None, posterior: Posterior, position: Position, metric: Metric | None, words: jax.Array
+) -> jax.Array:
     """The largest curvature in the units of a metric, by power iteration."""
     sample = row_sample(posterior)
     gradient = jax.grad(posterior.log_density)
@@ -207,15 +204,14 @@ def stiffest_curvature(posterior: Posterior, position: Position, metric: Metric 
         norm = jnp.linalg.norm(flat)
         return unravel(flat / jnp.maximum(norm, 1e-30)), norm
 
-    flat, unravel = ravel_pytree(standard_normal(key, position))
+    flat, unravel = ravel_pytree(standard_normal(key_of(words), position))
     start = (unravel(flat / jnp.linalg.norm(flat)), jnp.zeros((), flat.dtype))
     return jax.lax.fori_loop(0, 30, body, start)[1]
 
 
-@jax.jit
-def spread(shape: Metric, modes: Position, key: Key) -> Position:
+def spread(_: None, shape: Metric, modes: Position, words: jax.Array) -> Position:
     """Positions around the modes, with the covariance `shape`."""
-    return jax.tree.map(jnp.add, modes, jax.vmap(shape.unwhiten)(standard_normal(key, modes)))
+    return jax.tree.map(jnp.add, modes, jax.vmap(shape.unwhiten)(standard_normal(key_of(words), modes)))
 
 
 class Noise(NamedTuple):
@@ -225,22 +221,31 @@ class Noise(NamedTuple):
     mean_square: Position
 
 
-@partial(jax.jit, static_argnames=("batches", "make_estimator"))
 def gradient_noise(
-    metric: Metric | None,
+    static: tuple[Batches, str],
     posterior: Posterior,
-    batches: Batches,
-    make_estimator: Any,
+    metric: Metric | None,
     centre: Position,
     positions: Position,
-    key: Key,
+    words: jax.Array,
 ) -> Noise:
-    """Measures, in units of `metric`, how much the gradient estimate varies over minibatches at each position."""
+    """Measures, in units of `metric`, how much the gradient estimate varies over minibatches at each position.
+
+    Args:
+        static: How minibatches are drawn, and the name of the estimator. One with an anchor is measured with its anchor
+            at the centre and the position at a typical distance from it.
+        posterior: The target.
+        metric: G; None for the identity.
+        centre: The anchor; None for the positions themselves.
+        positions: Where to measure, with the chains in front.
+        words: Of a key.
+    """
+    batches, name = static
     # Scattered rows, whatever the run will use: one order of the rows has its own noise, and the run goes through many.
     rows = dataclasses.replace(batches, order="rows")
     population = posterior.num_data
     shrink = 1.0 if batches.order == "rows" else (population - batches.size) / max(population - 1, 1)
-    estimator: Estimator = make_estimator(posterior, centre)
+    estimator = minibatch(posterior) if name == "minibatch" else control_variate(posterior, centre)
 
     def at(position: Position, key: Key) -> Noise:
         memory = estimator.init(position if centre is None else centre)
@@ -261,7 +266,7 @@ def gradient_noise(
         return Noise(variance, jax.tree.map(lambda s: s / NUM_NOISE_BATCHES, square))
 
     num_points = len(jax.tree.leaves(positions)[0])
-    return jax.vmap(at)(positions, jax.random.split(key, num_points))
+    return jax.vmap(at)(positions, jax.random.split(key_of(words), num_points))
 
 
 def _curvature(log_density: Any, x: jax.Array) -> Curvature:

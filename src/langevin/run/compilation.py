@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from langevin.cache import default_cache
+from langevin.run.cache import default_cache
 
 MOST_KEPT = 64
 MOST_FOR_QUICK = 8192
@@ -78,7 +78,10 @@ def compiled(
             is compiled quickly: a loop over few elements is not worth optimising.
     """
     leaves, structure = jax.tree.flatten(arguments)
-    around = (function, f"{static!r} {jax.devices()} {_shapes(leaves)}")
+    described = repr(static)
+    around = (function, f"{described} {jax.devices()} {_shapes(leaves)}")
+    # An address says nothing of what is there: then only the text of the program does.
+    model = model if " at 0x" not in described else lambda: None
     # The first program of its kind is not worth the time to look for another.
     gist = model() if _has(around) else None
     program = None if gist is None else _get((around, gist))
@@ -103,13 +106,54 @@ def compiled(
     return lambda *arguments: found(*jax.tree.leaves(arguments))
 
 
+class Programs:
+    """The compiled programs of one run, each made at its first call. Later calls have arguments of the same shapes.
+
+    Args:
+        model: Gives the gist of the model, from which all of them are made; asked for once.
+        largest: As in `compiled`.
+    """
+
+    def __init__(self, model: Callable[[], str | None], largest: int | None = None) -> None:
+        self._model = functools.cache(model)
+        self._largest = largest
+        self._made: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, function: Callable[..., Any], static: Any, *arguments: Any) -> Any:
+        """`function(static, *arguments)`."""
+        key = (function, repr(static))
+        if key not in self._made:
+            self._made[key] = compiled(function, static, *arguments, model=self._model, largest=self._largest)
+        return self._made[key](*arguments)
+
+    def digest(self, function: Callable[..., Any], static: Any, *arguments: Any) -> str:
+        """A digest of the text of `function(static, *arguments)`, the same in another process."""
+        leaves, structure = jax.tree.flatten(arguments)
+        lowered = jax.jit(lambda *leaves: function(static, *jax.tree.unflatten(structure, leaves))).lower(*leaves)
+        return _text(lowered)
+
+    def aside(self, function: Callable[..., Any], static: Any, *arguments: Any) -> Callable[..., Any]:
+        """The same program for arguments like these, compiled in another thread while the caller goes on."""
+        # A thread does not know the precision that a context manager set in another.
+        double = jax.config.values["jax_enable_x64"] or any(
+            getattr(leaf, "dtype", None) == np.float64 for leaf in jax.tree.leaves(arguments)
+        )
+
+        def compile_there() -> Callable[..., Any]:
+            with jax.enable_x64(double):
+                return compiled(function, static, *arguments, model=self._model, largest=0)
+
+        future = ThreadPoolExecutor(1).submit(compile_there)
+        return lambda *given: future.result()(*given)
+
+
 def run(function: Callable[..., Any], *arguments: Any) -> Any:
     """`function(*arguments)`, compiled quickly, since it is called once; where its text is known, not even that."""
     return prepared(function, *arguments)(*arguments)
 
 
 def prepared(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """The same, to be called several times with arguments like these."""
+    """Compiles `function` quickly, for repeated calls with arguments like these."""
     leaves, structure = jax.tree.flatten(arguments)
     lowered = jax.jit(lambda *leaves: function(*jax.tree.unflatten(structure, leaves))).lower(*leaves)
     key = ((prepared, f"{jax.devices()} {_shapes(leaves)}"), _text(lowered))

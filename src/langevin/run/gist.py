@@ -47,6 +47,31 @@ def gist(function: Callable[..., Any], *arguments: Any) -> str | None:
     return f"{settings} {digest.hexdigest()}"
 
 
+def gist_of_density(target: Any, position: Any, batch_size: int | None = None, *, twice: bool = False) -> str | None:
+    """The gist of a log-density, its gradient, and what is reported of a position.
+
+    Args:
+        target: A `Posterior`.
+        position: A position, for its shape.
+        batch_size: Rows in a minibatch, if there are any.
+        twice: Whether second derivatives are taken too.
+    """
+
+    def all_of_it(target: Any, position: Any, batch: Any) -> Any:
+        def both(position: Any) -> Any:
+            return [jax.value_and_grad(target.log_density)(position, rows) for rows in (None, batch)]
+
+        derived = jax.jvp(both, (position,), (position,)) if twice else both(position)
+        return derived, target.constrain(position)
+
+    batch = None if batch_size is None else jax.tree.map(lambda column: column[:batch_size], target.data)
+    try:
+        return gist(all_of_it, target, position, batch)
+    except TypeError:
+        # Not every function has a second derivative in forward mode.
+        return None
+
+
 def _add(digest: Any, value: Any) -> None:
     digest.update(type(value).__name__.encode())
     if isinstance(value, core.ClosedJaxpr):

@@ -1,9 +1,12 @@
-"""Numbers -> finding, meaning, remedy: whether a result can be trusted."""
+"""Evidence -> finding, meaning, remedy: whether a result can be trusted.
+
+An engine brings its evidence by name, with numbers; `FINDERS` has what each name means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -22,6 +25,7 @@ LEAST_BFMI = 0.2
 MOST_KHAT = 0.7
 LEAST_EFFICIENCY = 0.9
 LEAST_DRAWS_FOR_ENERGY = 20
+MOST_BYTES = 200_000_000
 
 
 class Finding(NamedTuple):
@@ -29,7 +33,7 @@ class Finding(NamedTuple):
 
     Attributes:
         code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "not mixed",
-            "few draws", "too wide", "point"; of an approximation "far off", "not settled", "skipped".
+            "few draws", "too wide", "point", "interrupted"; of an approximation "far off", "not settled", "skipped".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.
@@ -44,67 +48,67 @@ class Finding(NamedTuple):
         return f"{self.finding} {self.meaning} {self.remedy}"
 
 
-def judge(
-    posterior: xr.Dataset,
-    stats: xr.Dataset,
-    stopped: np.ndarray,
-    noise_ratio: float | None = None,
-    width: float | None = None,
-    width_error: float | None = None,
-    together: int = 1,
-    khat: float | None = None,
-    efficiency: float | None = None,
-    settled: bool = True,
-    skipped: int = 0,
-    parameter_error: float | None = None,
-    points: Sequence[str] = (),
-) -> tuple[Finding, ...]:
+class Result(NamedTuple):
+    """What findings are made from, besides the numbers of the evidence.
+
+    Attributes:
+        posterior: The draws.
+        stats: What was told at each draw: `weight`, zero after a chain stopped, and `lp`.
+    """
+
+    posterior: xr.Dataset
+    stats: xr.Dataset
+
+    @property
+    def stopped(self) -> np.ndarray:
+        """For each chain the step at which it blew up, or -1."""
+        if "stopped" in self.stats:
+            return np.asarray(self.stats["stopped"].values)
+        return np.full(self.posterior.sizes["chain"], -1)
+
+    def running(self) -> Result:
+        """The chains that did not stop; of very many draws, evenly spread ones that fit into memory."""
+        fine = self.stopped < 0
+        every = -(-self.posterior.nbytes // MOST_BYTES) or 1
+        chosen = {"chain": fine, "draw": slice(None, None, every)}
+        return Result(self.posterior.isel(chosen), self.stats.isel(chosen))
+
+
+def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> tuple[Finding, ...]:
     """What stands in the way of trusting these draws; nothing if they look right.
 
     Args:
-        posterior: The draws.
-        stats: `weight`, zero after a chain stopped, and `lp`; of an exact method also `diverging`, `energy` and
-            `reached_max_treedepth`.
-        stopped: For each chain the step at which it blew up, or -1.
-        noise_ratio: The gradient noise at the draws, as a multiple of what the step was chosen for; None if unknown.
-        width: How wide the draws are by Stein's identity, squared; None if unknown.
-        width_error: Its standard error.
-        together: How many chains in a row started at one place; if several, nested R-hat compares the groups.
-        khat: Of an approximation, the shape of the tail of its importance ratios; None if unknown.
-        efficiency: Of an approximation, how many draws of the posterior one of its own is worth; None if unknown.
-        settled: Of an approximation, whether its bound stopped rising, and its parameters are known well enough.
-        skipped: Of an approximation, how many of its steps were left out.
-        parameter_error: Of an approximation, the largest error of its parameters, of a mean in scales; None if unknown.
-        points: Of an approximation, the sites to which it gives a single value.
+        result: The draws.
+        evidence: For each kind of evidence that the engine brought, its numbers. Each has its finder in `FINDERS`,
+            and they are asked in the order of these.
     """
-    if "log_q" in stats:
-        judged = int(np.isfinite(stats["log_q"].values).sum())
-        return (
-            *_not_finite(posterior, np.zeros(1)),
-            *_far_off(khat, efficiency, judged),
-            *_unsettled(settled, skipped, parameter_error),
-            *_points(points),
-        )
-    if posterior.sizes["draw"] * posterior.sizes["chain"] == 1:
-        point = Finding(
-            "point", "This is a single point.", "It says nothing of uncertainty.", "Use a sampler for that."
-        )
-        return (*_stopped(stopped), point)
-    found = [*_stopped(stopped), *_noise(noise_ratio), *_trajectories(stats)]
-    running = stopped < 0
-    if running.any():
-        alive, weights = posterior.isel(chain=running), stats["weight"].values[running]
-        found += _not_finite(alive, stats["lp"].values[running])
-        if posterior.sizes["draw"] > 1:
-            found += _stuck(alive, np.flatnonzero(running))
-        mixing = _mixing(alive, weights, together, exact="energy" in stats)
-        found += mixing or _too_wide(width, width_error)
-    return tuple(found)
+    findings: list[Finding] = []
+    for name, finder in FINDERS.items():
+        if name in evidence:
+            findings += finder(result, **evidence[name])
+    # Chains that have not mixed have no width yet.
+    unmixed = any(finding.code in ("not mixed", "few draws") for finding in findings)
+    return tuple(finding for finding in findings if not (unmixed and finding.code == "too wide"))
 
 
-def _points(names: Sequence[str]) -> list[Finding]:
-    if not names:
-        return []
+def _interrupted(result: Result, asked: int) -> list[Finding]:
+    return [
+        Finding(
+            "interrupted",
+            f"The run was interrupted: there are {result.posterior.sizes['draw']} of {asked} draws a chain.",
+            "What is here is right as far as it goes.",
+            "Run again for all draws; with `store=`, an interrupted run can be continued.",
+        )
+    ]
+
+
+def _point(result: Result) -> list[Finding]:
+    del result
+    return [Finding("point", "This is a single point.", "It says nothing of uncertainty.", "Use a sampler for that.")]
+
+
+def _points(result: Result, names: Sequence[str]) -> list[Finding]:
+    del result
     return [
         Finding(
             "point",
@@ -115,11 +119,12 @@ def _points(names: Sequence[str]) -> list[Finding]:
     ]
 
 
-def _far_off(khat: float | None, efficiency: float | None, num_judged: int) -> list[Finding]:
+def _ratios(result: Result, khat: float | None, efficiency: float, count: int) -> list[Finding]:
     """Where ratios are nearly all the same, the shape of their tail says nothing of what is left of it."""
+    del result
     # What can be told from so many ratios (Vehtari et al. 2024, section 3.2.4).
-    most = min(1 - 1 / np.log10(max(num_judged, 11)), MOST_KHAT)
-    if khat is None or efficiency is None or khat <= most or efficiency >= LEAST_EFFICIENCY:
+    most = min(1 - 1 / np.log10(max(count, 11)), MOST_KHAT)
+    if khat is None or khat <= most or efficiency >= LEAST_EFFICIENCY:
         return []
     return [
         Finding(
@@ -133,7 +138,8 @@ def _far_off(khat: float | None, efficiency: float | None, num_judged: int) -> l
     ]
 
 
-def _unsettled(settled: bool, skipped: int, error: float | None) -> list[Finding]:
+def _optimisation(result: Result, settled: bool, skipped: int, error: float | None) -> list[Finding]:
+    del result
     found = []
     if not settled:
         what = "The bound was still rising when the fit ended, or there were too few steps to tell"
@@ -172,9 +178,10 @@ def rhat(values: np.ndarray, weights: np.ndarray, together: int) -> np.ndarray:
     return weighted.nested_rhat(values, together)
 
 
-def _not_finite(posterior: xr.Dataset, log_density: np.ndarray) -> list[Finding]:
+def _finite(result: Result, density: bool = True) -> list[Finding]:
     found = []
-    for name, values in posterior.items():
+    result = result.running()
+    for name, values in result.posterior.items():
         share = 1 - np.isfinite(values.values).mean() if values.size else 0.0
         if share > 0:
             found.append(
@@ -185,7 +192,8 @@ def _not_finite(posterior: xr.Dataset, log_density: np.ndarray) -> list[Finding]
                     "Look at how the program computes it.",
                 )
             )
-    outside = 1 - np.isfinite(log_density).mean()
+    log_density = result.stats["lp"].values
+    outside = 1 - np.isfinite(log_density).mean() if density and log_density.size else 0.0
     if outside > 0:
         found.append(
             Finding(
@@ -198,20 +206,22 @@ def _not_finite(posterior: xr.Dataset, log_density: np.ndarray) -> list[Finding]
     return found
 
 
-def _too_wide(width: float | None, error: float | None) -> list[Finding]:
-    if width is None or error is None or width < MOST_WIDTH + 3 * error:
+def _width(result: Result, value: float, error: float) -> list[Finding]:
+    del result
+    if value < MOST_WIDTH + 3 * error:
         return []
     return [
         Finding(
             "too wide",
-            f"The draws are about {np.sqrt(width):.2f} times as wide as the posterior, by Stein's identity.",
+            f"The draws are about {np.sqrt(value):.2f} times as wide as the posterior, by Stein's identity.",
             "The step is too long for its gradient noise or curvature: sds and intervals are too large.",
             "Take a smaller step_size or larger minibatches, or leave the step to warm-up.",
         )
     ]
 
 
-def _stopped(stopped: np.ndarray) -> list[Finding]:
+def _stopped(result: Result) -> list[Finding]:
+    stopped = result.stopped
     lost = np.flatnonzero(stopped >= 0)
     if not len(lost):
         return []
@@ -226,8 +236,9 @@ def _stopped(stopped: np.ndarray) -> list[Finding]:
     ]
 
 
-def _noise(ratio: float | None) -> list[Finding]:
-    if ratio is None or 1 / MOST_NOISE_RATIO < ratio < MOST_NOISE_RATIO:
+def _noise(result: Result, ratio: float) -> list[Finding]:
+    del result
+    if 1 / MOST_NOISE_RATIO < ratio < MOST_NOISE_RATIO:
         return []
     return [
         Finding(
@@ -239,7 +250,10 @@ def _noise(ratio: float | None) -> list[Finding]:
     ]
 
 
-def _stuck(posterior: xr.Dataset, numbers: np.ndarray) -> list[Finding]:
+def _stuck(result: Result) -> list[Finding]:
+    numbers, posterior = np.flatnonzero(result.stopped < 0), result.running().posterior
+    if posterior.sizes["draw"] < 2 or not len(numbers):
+        return []
     still = np.ones(posterior.sizes["chain"], bool)
     for values in posterior.values():
         still &= (values.values == values.values[:, :1]).reshape(len(still), -1).all(axis=1)
@@ -255,7 +269,11 @@ def _stuck(posterior: xr.Dataset, numbers: np.ndarray) -> list[Finding]:
     ]
 
 
-def _mixing(posterior: xr.Dataset, weights: np.ndarray, together: int, exact: bool) -> list[Finding]:
+def _mixing(result: Result, exact: bool, together: int = 1) -> list[Finding]:
+    result = result.running()
+    posterior, weights = result.posterior, result.stats["weight"].values
+    if not len(weights):
+        return []
     worst_rhat, worst_ess = ("", 1.0), ("", np.inf)
     for values in posterior.values():
         if values.dtype.kind != "f":
@@ -303,8 +321,8 @@ _MIX_EXACT = (
 )
 
 
-def _trajectories(stats: xr.Dataset) -> list[Finding]:
-    found = []
+def _trajectories(result: Result) -> list[Finding]:
+    found, stats = [], result.stats
     diverging = int(stats["diverging"].values.sum()) if "diverging" in stats else 0
     if diverging:
         share = 100 * diverging / stats["diverging"].size
@@ -370,3 +388,19 @@ def _suspects(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
         correlation = np.mean(centred[:, 1:] * centred[:, :-1], axis=(0, 1)) / variance
     worst = [np.argsort(-np.nan_to_num(score))[: MOST_JUDGED // 2] for score in (between, correlation)]
     return np.unique(np.concatenate(worst))
+
+
+FINDERS: dict[str, Callable[..., list[Finding]]] = {
+    "interrupted": _interrupted,
+    "stopped": _stopped,
+    "noise": _noise,
+    "trajectories": _trajectories,
+    "finite": _finite,
+    "stuck": _stuck,
+    "mixing": _mixing,
+    "width": _width,
+    "ratios": _ratios,
+    "optimisation": _optimisation,
+    "points": _points,
+    "point": _point,
+}

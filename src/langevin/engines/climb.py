@@ -1,0 +1,118 @@
+"""The engine of MAP: every chain climbs, and the highest point is the one draw."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from langevin.contracts import Chunk, Draws, Outcome, Plan, State
+from langevin.engines.chains import Carry, Chains
+from langevin.engines.space import Space
+from langevin.errors import SamplingError
+from langevin.geometry import landscape
+from langevin.kernels.ascent import ascent
+from langevin.kernels.base import Kernel
+from langevin.posterior import Posterior
+from langevin.run.keep import Keep
+from langevin.tuning import Tuning
+
+NUM_LOOKS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Climb:
+    """Adam with a rate that decays from 0.1 to a ten-thousandth, for warm-up.
+
+    Args:
+        num_steps: How many steps to climb.
+    """
+
+    num_steps: int
+
+    def kernel(self, posterior: Posterior, tuning: Tuning) -> Kernel:
+        """The kernel."""
+        import optax  # here, since it takes a tenth of a second that no other method should pay
+
+        del tuning
+        return ascent(posterior, optax.adam(optax.exponential_decay(0.1, self.num_steps, 1e-3)))
+
+
+class ClimbingMethod(Protocol):
+    """What the engine asks of MAP."""
+
+    learning_rate: float
+    num_steps: int
+
+    def kernel(self, posterior: Posterior, tuning: Tuning) -> Kernel:
+        """The kernel."""
+        ...
+
+
+class ClimbEngine:
+    """Climbs from every start."""
+
+    def __init__(self, method: ClimbingMethod, target: Posterior, plan: Plan) -> None:
+        self._method, self._target, self._plan = method, target, plan
+        self._space = Space(target, plan)
+        seed = plan.seed.child("climb")
+        self._chains = Chains(method, target, self._space.rows, None, seed, self._space.programs)
+
+    def begin(self) -> State:
+        """Starts that nothing is known of."""
+        return {"phase": "start", "attempt": 0, "positions": self._space.starts(0), "chains": None, "drawn": False}
+
+    def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
+        """Takes at most so many steps of every chain."""
+        total = self._method.num_steps
+        if state["drawn"]:
+            return state, Chunk("climbing", 0, total, total, finished=True)
+        if state["phase"] == "start":
+            return self._space.search(state, "climbing")
+        chains = state["chains"]
+        before = 0 if chains is None else chains["step"]
+        if chains is None:
+            chains = self._chains.begin(self._space.tree(state["positions"]), Tuning())
+        stride = -(-total // NUM_LOOKS)
+        lengths = [stride] * (total // stride) + [total % stride] * (total % stride > 0)
+        chains, _ = self._chains.advance(chains, Tuning(), limit, lambda draw: lengths[draw], len(lengths))
+        state = state | {"chains": chains}
+        carry = self._chains.carry(chains, Tuning())
+        shown = {"log-density": float(np.mean(carry.info.log_density))}
+        chunk = Chunk("climbing", chains["step"] - before, chains["step"], total, shown)
+        if chains["drawn"] < len(lengths):
+            return state, chunk
+        return state | {"drawn": True}, chunk._replace(draws=(self._highest(carry),), finished=True)
+
+    def finish(self, state: State) -> Outcome:
+        """A single point says nothing of uncertainty."""
+        del state
+        settings = {"thin": self._method.num_steps, "num_chains": 1, "num_draws": 1}
+        return Outcome({"point": {}}, settings, by_chain={"stopped": np.full(1, -1)})
+
+    def fingerprint(self) -> str:
+        """A digest of all that is computed of the model."""
+        return self._space.fingerprint()
+
+    def _highest(self, carry: Carry) -> Draws:
+        heights = np.asarray(self._space.programs(landscape.heights, None, self._target, carry.state.position))
+        stopped = np.asarray(carry.stopped)
+        heights = np.where((stopped < 0) & np.isfinite(heights), heights, -np.inf)
+        if not np.isfinite(heights).any():
+            raise SamplingError(
+                f"Every climb left the finite numbers, the last at step {stopped.max()}. Try a `learning_rate` below "
+                f"{self._method.learning_rate}."
+            )
+        best = int(np.argmax(heights))
+        position = jax.tree.map(lambda leaf: np.asarray(leaf)[best], carry.state.position)
+        reported = self._space.programs(_report, self._plan.keep, self._target, position)
+        row = lambda leaf: np.asarray(leaf)[None]  # noqa: E731
+        return self._plan.keep.grouped(
+            jax.tree.map(row, reported), jax.tree.map(row, position), {"log_density": heights[best : best + 1]}
+        )
+
+
+def _report(keep: Keep, target: Posterior, position: Any) -> dict[str, jax.Array]:
+    return keep.reported(target.constrain(position))

@@ -1,0 +1,320 @@
+"""The engine of the exact methods: starts, warm-up and draws, all by one compiled program.
+
+Phases:
+
+1. "start": every chain looks for a point with a finite log-density. The gradients there give the first metric.
+2. "warm-up", in windows: the metric is made anew from the later half of the draws so far and the gradients at them, at
+   first often, then seldom; chains are pooled, each around its own mean. The step size adapts all the time, by dual
+   averaging. After 85 % of the warm-up the metric stays, and at its end the step size. At first, trajectories are kept
+   short.
+3. "sampling".
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from threadpoolctl import ThreadpoolController
+
+from langevin.contracts import Chunk, Draws, Outcome, Plan, Position, State
+from langevin.engines.space import Space
+from langevin.engines.trajectories import Goal, Harvest, Record, Trajectories
+from langevin.geometry import mass
+from langevin.geometry.starts import no_start, proposed, retried, unflattened
+from langevin.kernels import dual_averaging, metrics
+from langevin.kernels.machines import MOST_STEPS, Machine
+from langevin.posterior import Posterior
+from langevin.run.keep import Keep
+
+MOST_DENSE = 128
+# When the metric is made anew, in parts of the warm-up.
+UPDATES = (0.01, 0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85)
+# Until then trajectories are cut off after so many steps: with a poor metric, longer ones are not worth their price.
+CUT_OFF = ((0.1, 63), (0.3, 255))
+LEAST_WINDOW = 5
+MOST_BYTES_A_WINDOW = 500_000_000
+MOST_REPORTED = 1024
+MOST_BYTES_REPORTED = 16_000_000
+
+
+class ExactMethod(Protocol):
+    """What the engine asks of a method."""
+
+    target_accept: float
+    metric: Any
+    rank: int
+    step_size: Any
+
+    @property
+    def least_steps(self) -> int:
+        """The fewest gradients that a trajectory has, as a rule."""
+        ...
+
+    @property
+    def deepest(self) -> int | None:
+        """The most doublings of a trajectory; None if it has none."""
+        ...
+
+    def machine(self) -> Machine:
+        """The stepper."""
+        ...
+
+
+class ExactEngine:
+    """Chains of an exact method on one posterior."""
+
+    def __init__(self, method: ExactMethod, target: Posterior, plan: Plan) -> None:
+        self._method, self._plan = method, plan
+        size = sum(np.size(leaf) for leaf in jax.tree.leaves(target.start(np.random.default_rng(0))))
+        self._space = Space(target, plan, largest=plan.num_chains * max(size, target.num_data))
+        self._chains = Trajectories(
+            method, target, self._space.example, plan.num_chains, plan.seed.child("chains"), self._space.programs
+        )
+        self._kind = method.metric
+        if method.metric == "auto":
+            self._kind = "dense" if size <= MOST_DENSE else "diagonal"
+        self._rank = min(method.rank, size)
+        self._together = next((n for n in (16, 8, 4) if plan.num_chains % n == 0 and plan.num_chains // n >= 4), 1)
+        capacity = int(np.clip(MOST_BYTES_REPORTED // (size * self._chains.dtype.itemsize), 1, MOST_REPORTED))
+        self._reported = np.zeros((capacity, size), self._chains.dtype)
+        # What is reported of a draw compiles while the chains run.
+        shapes = (target, self._space.example, self._reported, np.int32(0))
+        self._report = self._space.programs.aside(_report, plan.keep, *shapes)
+
+    def begin(self) -> State:
+        """Idle chains, at starts that nothing is known of."""
+        size, dtype = self._chains.size, self._chains.dtype
+        if self._plan.init is None:
+            metric = mass.round_metric(self._kind, size, self._rank, dtype)
+        else:
+            metric = mass.metric_from(self._kind, [self._plan.init], None, self._rank, dtype)
+        step_size = 0.5 * size**-0.25 if self._method.step_size == "auto" else self._method.step_size
+        return {
+            "phase": "start",
+            "attempt": 0,
+            "window": 0,
+            "metric": metrics.as_plain(metric),
+            "chains": self._chains.begin(self._propose(0), step_size),
+            "recent": tuple((np.zeros((0, size), dtype),) * 2 for _ in range(self._plan.num_chains)),
+            "seen": (0,) * self._plan.num_chains,
+            "begun": None,
+            "step_size": float(step_size),
+        }
+
+    def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
+        """Takes at most so many gradients of every chain."""
+        if state["phase"] == "start":
+            return self._start(state)
+        if state["phase"] == "warm-up":
+            return self._warm_up(state, limit)
+        return self._sample(state, limit)
+
+    def finish(self, state: State) -> Outcome:
+        """What the trajectories say."""
+        evidence: dict[str, dict[str, Any]] = {
+            "trajectories": {},
+            "finite": {},
+            "stuck": {},
+            "mixing": {"exact": True, "together": self._together},
+        }
+        settings = {"thin": self._thin, "step_size": state["step_size"]}
+        stopped = np.full(self._plan.num_chains, -1)
+        return Outcome(evidence, settings, by_chain={"stopped": stopped})
+
+    def fingerprint(self) -> str:
+        """A digest of all that is computed of the model."""
+        return self._space.fingerprint()
+
+    # The phases.
+
+    def _start(self, state: State) -> tuple[State, Chunk]:
+        chains, _, _ = self._chains.advance(state["chains"], Goal(self._metric(state)), 1)
+        machine = self._chains.machine(chains)
+        good = np.asarray(machine.ready)
+        if not good.all():
+            attempt, starts = state["attempt"] + 1, chains["positions"]
+
+            def failure(chain: int) -> Exception:
+                return no_start(self._space.target, unflattened(self._space.example, starts[chain]))
+
+            starts = retried(starts, good, self._propose, attempt, failure)
+            chains = self._chains.at_rest(chains, starts, ~good)
+            return state | {"attempt": attempt, "chains": chains}, Chunk("start", 1, attempt, attempt + 1)
+        adapts = self._kind != "unit" and self._chains.needs_gradient and self._plan.num_warmup > 0
+        if adapts and self._plan.init is None:
+            gradients = mass.plain_gradient(self._metric(state), np.asarray(machine.draw.gradient))
+            metric = mass.first_metric(self._kind, gradients, self._rank)
+            state = state | {"metric": metrics.as_plain(metric)}
+            chains = self._chains.at_rest(chains)
+        return state | {"phase": "warm-up", "chains": chains}, Chunk("start", 1, 1, 1)
+
+    def _warm_up(self, state: State, limit: int) -> tuple[State, Chunk]:
+        num_chains, num_warmup = self._plan.num_chains, self._plan.num_warmup
+        window, part = self._window(state)
+        until = round(part * num_warmup) * num_chains
+        drawn = int(state["chains"]["drawn"].sum())
+        steps, shown = 0, {}
+        if drawn < until:
+            cut_off = next((most for end, most in CUT_OFF if part <= end and window < len(UPDATES)), MOST_STEPS)
+            adapting = self._method.step_size == "auto"
+            goal = Goal(self._metric(state), total=until, adapting=adapting, most_steps=cut_off)
+            chains, harvests, steps = self._chains.advance(state["chains"], goal, limit)
+            state = self._gathered(state | {"chains": chains}, harvests)
+            drawn, shown = int(chains["drawn"].sum()), _shown(harvests)
+        chunk = Chunk("warm-up", steps, min(drawn, num_warmup * num_chains), num_warmup * num_chains, shown)
+        if drawn < until:
+            return state, chunk
+        if window < len(UPDATES):
+            return self._renewed(state) | {"window": window + 1}, chunk
+        begun = np.maximum(state["chains"]["drawn"], num_warmup)
+        size, dtype = self._chains.size, self._chains.dtype
+        nothing = tuple((np.zeros((0, size), dtype),) * 2 for _ in range(num_chains))
+        step_size = float(np.exp(np.asarray(state["chains"]["adaptation"][0])[1]))
+        more = {"phase": "sampling", "begun": begun, "recent": nothing, "step_size": step_size}
+        return state | more, chunk
+
+    def _sample(self, state: State, limit: int) -> tuple[State, Chunk]:
+        num_draws, begun = self._plan.num_draws, state["begun"]
+        targets = begun + num_draws * self._thin
+        total = num_draws * self._thin * self._plan.num_chains
+        before = state["chains"]["drawn"]
+        if (before >= targets).all():
+            return state, Chunk("sampling", 0, total, total, finished=True)
+        goal = Goal(self._metric(state), targets=targets)
+        chains, harvests, steps = self._chains.advance(state["chains"], goal, limit)
+        kept = [self._thinned(harvest, int(b), int(n)) for harvest, b, n in zip(harvests, begun, before, strict=True)]
+        drawn = chains["drawn"]
+        done = int(np.clip(drawn - begun, 0, num_draws * self._thin).sum())
+        finished = bool((drawn >= targets).all())
+        chunk = Chunk("sampling", steps, done, total, _shown(harvests), self._draws(kept), finished)
+        return state | {"chains": chains}, chunk
+
+    # What they have in common.
+
+    @property
+    def _thin(self) -> int:
+        return self._plan.thin or 1
+
+    def _metric(self, state: State) -> metrics.Metric | None:
+        return metrics.from_plain(state["metric"], np.zeros(self._chains.size))
+
+    def _propose(self, attempt: int) -> np.ndarray:
+        return proposed(self._space.target, self._plan, attempt, self._together)
+
+    def _window(self, state: State) -> tuple[int, float]:
+        """The next window, and the part of the warm-up at which it ends; windows that are too short are left out."""
+        parts = () if self._kind == "unit" else UPDATES
+        for window, part in enumerate(parts):
+            if window >= state["window"] and round(part * self._plan.num_warmup) >= 2 * LEAST_WINDOW:
+                return window, part
+        return len(UPDATES), 1.0
+
+    def _gathered(self, state: State, harvests: list[Harvest]) -> State:
+        """The state with more draws for the next metric, but none at the edge of the support."""
+        if self._kind == "unit":
+            return state
+        recent, seen = [], []
+        metric = self._metric(state)
+        for (positions, gradients), count, harvest in zip(state["recent"], state["seen"], harvests, strict=True):
+            plain = mass.plain_gradient(metric, harvest.gradient)
+            good = np.isfinite(plain).all(axis=1)
+            recent.append((np.concatenate([positions, harvest.position[good]]), np.concatenate([gradients, plain[good]])))
+            seen.append(count + int(good.sum()))
+        return state | {"recent": tuple(recent), "seen": tuple(seen)}
+
+    def _renewed(self, state: State) -> State:
+        """The state with a metric from the later half of the draws so far, or as many of them as there is room for."""
+        bytes_a_draw = 2 * self._chains.size * self._plan.num_chains * self._chains.dtype.itemsize
+        most = max(MOST_BYTES_A_WINDOW // bytes_a_draw, LEAST_WINDOW)
+        enough = [count >= 2 * LEAST_WINDOW for count in state["seen"]]
+        recent = tuple(
+            tuple(array[-min(count - count // 2, most) :] for array in pair) if fine else pair
+            for pair, count, fine in zip(state["recent"], state["seen"], enough, strict=True)
+        )
+        state = state | {"recent": recent}
+        halves = [pair for pair, fine in zip(recent, enough, strict=True) if fine]
+        if not halves:
+            return state
+        draws, gradients = map(list, zip(*halves, strict=True))
+        slopes = gradients if self._chains.needs_gradient else None
+        # BLAS with more threads than idle cores is slower by an order of magnitude than with one.
+        with _blas().limit(limits=1, user_api="blas"):
+            metric = mass.metric_from(self._kind, draws, slopes, self._rank, self._chains.dtype, self._metric(state))
+        chains = self._chains.at_rest(state["chains"])
+        if self._method.step_size == "auto":
+            step_size = float(np.exp(np.asarray(chains["adaptation"][0])[1]))
+            chains["adaptation"] = tuple(
+                dual_averaging.begin(step_size, self._plan.num_chains, self._chains.dtype)
+            )
+        return state | {"metric": metrics.as_plain(metric), "chains": chains}
+
+    def _thinned(self, harvest: Harvest, begun: int, before: int) -> Harvest:
+        """The draws after a chain's own warm-up that are kept."""
+        numbers = before + np.arange(len(harvest.position)) - begun
+        chosen = (numbers >= 0) & (numbers % self._thin == self._thin - 1)
+        return Harvest(*(array[chosen] for array in harvest))
+
+    def _draws(self, kept: list[Harvest]) -> tuple[Draws, ...]:
+        flat = np.concatenate([harvest.position for harvest in kept])
+        reported = self._reported_of(flat)
+        draws, start = [], 0
+        for harvest in kept:
+            count = len(harvest.position)
+            rows = {name: column[start : start + count] for name, column in reported.items()}
+            position = unflattened(self._space.example, harvest.position)
+            draws.append(self._plan.keep.grouped(rows, position, self._stats(harvest.record)))
+            start += count
+        return tuple(draws) if len(flat) else ()
+
+    def _reported_of(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        parts = []
+        for start in range(0, max(len(flat), 1), len(self._reported)):
+            rows = flat[start : start + len(self._reported)]
+            padded = np.concatenate([rows, self._reported[len(rows) :]])
+            out = self._report(self._space.target, self._space.example, padded, np.int32(len(rows)))
+            parts.append({name: np.asarray(column)[: len(rows)] for name, column in out.items()})
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _stats(self, records: np.ndarray) -> dict[str, np.ndarray]:
+        stats = Record(*records.T)._asdict()
+        del stats["done"]
+        stats["n_steps"] = stats["n_steps"].astype(np.int32)
+        stats["diverging"] = stats["diverging"] > 0
+        depth = stats.pop("tree_depth").astype(np.int32)
+        if self._method.deepest is not None:
+            stats["tree_depth"] = depth
+            stats["reached_max_treedepth"] = depth >= self._method.deepest
+        return stats
+
+
+def _shown(harvests: list[Harvest]) -> dict[str, float]:
+    columns = np.concatenate([harvest.record for harvest in harvests])
+    if not len(columns):
+        return {}
+    mean = Record(*columns.mean(axis=0))
+    return {"log-density": float(mean.log_density), "acceptance": float(mean.acceptance_rate)}
+
+
+def _report(keep: Keep, posterior: Posterior, example: Position, flat: jax.Array, count: jax.Array) -> Any:
+    """What is kept of positions, one by one: the bits of one do not depend on how many others there are."""
+    unravel = ravel_pytree(example)[1]
+
+    def one(row: jax.Array) -> dict[str, jax.Array]:
+        return keep.reported(posterior.constrain(unravel(row)))
+
+    def body(index: jax.Array, buffers: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        put = lambda buffer, value: jax.lax.dynamic_update_index_in_dim(buffer, value, index, 0)  # noqa: E731
+        return jax.tree.map(put, buffers, one(flat[index]))
+
+    shapes = jax.eval_shape(one, flat[0])
+    buffers = jax.tree.map(lambda leaf: jax.numpy.zeros((len(flat), *leaf.shape), leaf.dtype), shapes)
+    return jax.lax.fori_loop(0, count, body, buffers)
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()

@@ -1,0 +1,374 @@
+"""The engine of the stochastic-gradient methods, with step sizes that nobody has to guess.
+
+Phases, where the step is automatic:
+
+1. "start": every chain looks for a point with a finite log-density.
+2. "mode": every chain climbs, by Adam on minibatches and, for few coordinates, by Newton steps.
+3. "measure": the curvature at the best mode gives the metric; the variance of the gradient over minibatches, at typical
+   positions around it, gives the noise. The method turns both into the largest step whose bias is acceptable (`pace`)
+   and the autocorrelation time.
+4. "burn-in": from positions spread around the modes. The width that the chains then have is measured by Stein's
+   identity, E[(x - centre) . grad log p(x)] = -d, and a step that proves too long is halved: the next attempt.
+5. "sampling".
+
+Where the step is given, there is a plain burn-in, and a mode only for an estimator that needs a centre.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from langevin.contracts import Chunk, Draws, Outcome, Plan, Position, State
+from langevin.engines.chains import Carry, Chains, MakesKernel, Recorded
+from langevin.engines.climb import Climb
+from langevin.engines.space import Space
+from langevin.errors import LangevinWarning, SamplingError
+from langevin.geometry import landscape
+from langevin.geometry.measuring import mean_over_chains, measured, modes_from
+from langevin.geometry.scrutiny import NUM_WIDTH_DRAWS, add_to_sample, begin_sample, mean_and_error, noise_at_draws, width
+from langevin.kernels.metrics import Metric
+from langevin.posterior import Posterior
+from langevin.run.compilation import import_beside
+from langevin.tuning import SD_BIAS, Landscape, Pace, Tuning
+
+# A chain should forget this often, so that four chains give an effective size of about 500.
+TIMES_TO_FORGET = 150
+MOST_THIN = 10_000
+MOST_HALVINGS = 4
+MOST_AUTOCORRELATION_TIME = 1_000_000
+NUM_BURN_IN_DRAWS, FIRST_LOOKED_AT = 60, 20
+NUM_PLAIN_DRAWS = 10
+
+
+class StochasticMethod(MakesKernel, Protocol):
+    """What the engine asks of a method."""
+
+    step_size: Any
+    metric: Any
+    estimator: Any
+
+    @property
+    def peak(self) -> float:
+        """The automatic step as a multiple of its mean over a cycle."""
+        ...
+
+    @property
+    def takes_noise_off(self) -> bool:
+        """Whether the kernel uses the gradient noise that was measured."""
+        ...
+
+    @property
+    def burn_in(self) -> MakesKernel:
+        """What burns in where the step is given: by default the method itself."""
+        ...
+
+    def pace(self, landscape: Landscape) -> Pace:
+        """The largest step whose bias is acceptable, and the autocorrelation time."""
+        ...
+
+    def cycle(self, num_draws: int, thin: int) -> tuple[int, int, int]:
+        """Draws in a cycle of the step size, its steps, and how many of them explore; (1, 1, 0) without cycles."""
+        ...
+
+    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Metric | None:
+        """The metric that the method makes of squared gradients; None if it takes that of the curvature."""
+        ...
+
+    def metric_of_burn_in(self, state: Any) -> Metric | None:
+        """The metric that a plain burn-in has learned, from the kernel's states; None if none."""
+        ...
+
+    def approximation(self, plan: Plan) -> str:
+        """Which density the draws are from."""
+        ...
+
+
+class StochasticEngine:
+    """Chains of a stochastic-gradient method on one posterior."""
+
+    def __init__(self, method: StochasticMethod, target: Posterior, plan: Plan) -> None:
+        import_beside()
+        self._method, self._target, self._plan = method, target, plan
+        self._space = Space(target, plan, twice=True)
+        self._programs = self._space.programs
+        self._chains: dict[Any, Chains] = {}
+        self._phases = {
+            "start": self._start,
+            "mode": self._climb,
+            "measure": self._measure,
+            "burn-in": self._burn_in,
+            "sampling": self._sample,
+        }
+
+    def begin(self) -> State:
+        """Starts that nothing is known of."""
+        tuning = Tuning(epoch=1 if self._plan.batches is None else self._plan.batches.num_slices(self._target.num_data))
+        return {
+            "phase": "start",
+            "attempt": 0,
+            "positions": self._space.starts(0),
+            "tuning": tuning.as_plain(),
+            "autocorrelation_time": None,
+            "chains": None,
+            "recent": (),
+            "thin": None,
+            "cycle": (1, 1, 0),
+            "sample": begin_sample(),
+        }
+
+    def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
+        """Takes at most so many steps of every chain."""
+        return self._phases[state["phase"]](state, limit)
+
+    def finish(self, state: State) -> Outcome:
+        """What the draws say of the step."""
+        stopped = np.asarray(self._run(state).carry(state["chains"], self._tuning(state)).stopped)
+        evidence: dict[str, dict[str, Any]] = {"stopped": {}, "finite": {}, "stuck": {}, "mixing": {"exact": False}}
+        evidence |= self._scrutiny(state, stopped < 0)
+        step_size = state["tuning"]["step_size"]
+        settings = {"thin": state["thin"], "step_size": None if step_size is None else float(step_size)}
+        return Outcome(evidence, settings, by_chain={"stopped": stopped})
+
+    def fingerprint(self) -> str:
+        """A digest of all that is computed of the model."""
+        return self._space.fingerprint()
+
+    # The phases.
+
+    def _start(self, state: State, limit: int) -> tuple[State, Chunk]:
+        del limit
+        needs_mode = self._method.step_size == "auto" or self._method.estimator == "control_variate"
+        return self._space.search(state, "mode" if needs_mode else "burn-in")
+
+    def _climb(self, state: State, limit: int) -> tuple[State, Chunk]:
+        total = max(self._plan.num_warmup, 1)
+        stride = -(-total // NUM_PLAIN_DRAWS)
+        before = state
+        state, carry, _ = self._advanced(state, limit, NUM_PLAIN_DRAWS, lambda _: stride)
+        chunk = _chunk(before, state, carry, NUM_PLAIN_DRAWS * stride)
+        if state["chains"]["drawn"] < NUM_PLAIN_DRAWS:
+            return state, chunk
+        return state | {"phase": "measure", "positions": tuple(jax.tree.leaves(carry.state.position))}, chunk
+
+    def _measure(self, state: State, limit: int) -> tuple[State, Chunk]:
+        del limit
+        target = self._target if self._space.rows is None else self._target.with_data(self._space.rows[1].at(0)[0])
+        found = modes_from(self._programs, target, self._space.tree(state["positions"]))
+        seed, batches = self._plan.seed.child("measure"), self._plan.batches
+        epoch, dtype = state["tuning"]["epoch"], np.result_type(*jax.tree.leaves(self._space.example))
+        state = state | {"phase": "burn-in", "chains": None, "attempt": 0}
+        if self._method.step_size != "auto":
+            tuning = self._tuning(state)._replace(centre=found.best)
+            positions = found.modes
+        else:
+            result = measured(self._programs, self._method, target, batches, found, seed)
+            step_size, time = self._pace(result.scene)
+            tuning = result.tuning._replace(step_size=np.asarray(step_size, dtype), epoch=epoch)
+            positions = result.typical
+            state["autocorrelation_time"] = time
+        state |= {"tuning": tuning.as_plain(), "positions": tuple(jax.tree.leaves(positions))}
+        return state, Chunk("measure", 1, 1, 1)
+
+    def _burn_in(self, state: State, limit: int) -> tuple[State, Chunk]:
+        time = state["autocorrelation_time"]
+        if time is None:
+            return self._plain_burn_in(state, limit)
+        before, stride = state, max(math.ceil(time / 6), 1)
+        state, carry, recorded = self._advanced(state, limit, NUM_BURN_IN_DRAWS, lambda _: stride)
+        if recorded is not None:
+            first = state["chains"]["drawn"] - len(recorded.stats["valid"])
+            new = [leaf[max(FIRST_LOOKED_AT - first, 0) :] for leaf in jax.tree.leaves(recorded.position)]
+            old = state["recent"] or [leaf[:0] for leaf in new]
+            state["recent"] = tuple(np.concatenate(pair) for pair in zip(old, new, strict=True))
+        chunk = _chunk(before, state, carry, NUM_BURN_IN_DRAWS * stride)
+        if state["chains"]["drawn"] < NUM_BURN_IN_DRAWS:
+            return state, chunk
+        return self._judged(state, carry), chunk
+
+    def _judged(self, state: State, carry: Carry) -> State:
+        """The end of a burn-in: on to sampling, or again with half the step."""
+        tuning, seed = self._tuning(state), self._plan.seed.child("burn-in", state["attempt"])
+        lost = bool((np.asarray(carry.stopped) >= 0).any())
+        here = tuple(jax.tree.leaves(carry.state.position))
+        looked_at = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in state["recent"]])
+        value, error = math.inf, 0.0
+        if not lost:
+            arguments = (self._plan.batches, self._target, looked_at, tuning.centre, seed.child("width"))
+            value, error = mean_and_error(width(self._programs, *arguments))
+        fine = value < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error
+        if fine or state["attempt"] == MOST_HALVINGS:
+            if not fine:
+                self._warn_of_width(lost, value)
+            return self._ready(state | {"positions": here if fine or not lost else state["positions"]})
+        tuning = tuning._replace(step_size=np.asarray(tuning.step_size) / np.asarray(2, tuning.step_size.dtype))
+        return state | {
+            "attempt": state["attempt"] + 1,
+            "tuning": tuning.as_plain(),
+            "autocorrelation_time": 2 * state["autocorrelation_time"],
+            "positions": state["positions"] if lost else here,
+            "chains": None,
+            "recent": (),
+        }
+
+    def _plain_burn_in(self, state: State, limit: int) -> tuple[State, Chunk]:
+        total = self._plan.num_warmup
+        if total == 0:
+            return self._ready(state), Chunk("burn-in", 1, 1, 1)
+        before, stride = state, -(-total // NUM_PLAIN_DRAWS)
+        state, carry, _ = self._advanced(state, limit, NUM_PLAIN_DRAWS, lambda _: stride)
+        chunk = _chunk(before, state, carry, NUM_PLAIN_DRAWS * stride)
+        if state["chains"]["drawn"] < NUM_PLAIN_DRAWS:
+            return state, chunk
+        tuning, positions, batches = self._tuning(state), carry.state.position, self._plan.batches
+        metric = self._method.metric_of_burn_in(carry.state)
+        if metric is not None:
+            tuning = tuning._replace(metric=metric)
+        if self._method.takes_noise_off and batches is not None:
+            words = self._plan.seed.child("burn-in", "noise").key_words()
+            arguments = (self._target, None, None, positions, words)
+            noise = self._programs(landscape.gradient_noise, (batches, "minibatch"), *arguments)
+            tuning = tuning._replace(gradient_noise=mean_over_chains(noise).variance)
+        leaves = tuple(jax.tree.leaves(positions))
+        return self._ready(state | {"tuning": tuning.as_plain(), "positions": leaves}), chunk
+
+    def _ready(self, state: State) -> State:
+        """The state at the beginning of sampling."""
+        thin, time = self._plan.thin, state["autocorrelation_time"]
+        if thin is None:
+            thin = 1
+            if time is not None:
+                thin = math.ceil(min(TIMES_TO_FORGET / self._plan.num_draws, 1) * time)
+                thin = min(max(thin, 1), MOST_THIN)
+        cycle = self._method.cycle(self._plan.num_draws, thin)
+        tuning = self._tuning(state)._replace(cycle=cycle[1:])
+        more = {"phase": "sampling", "chains": None, "recent": (), "thin": thin, "cycle": cycle}
+        return state | more | {"tuning": tuning.as_plain()}
+
+    def _sample(self, state: State, limit: int) -> tuple[State, Chunk]:
+        thin, (draws_a_cycle, _, exploring) = state["thin"], state["cycle"]
+        stride = lambda draw: thin + (exploring if draw % draws_a_cycle == 0 else 0)  # noqa: E731
+        num_draws = self._plan.num_draws
+        total = num_draws * thin + exploring * (num_draws // draws_a_cycle)
+        if state["chains"] is not None and state["chains"]["drawn"] >= num_draws:
+            return state, Chunk("sampling", 0, total, total, finished=True)
+        before = state
+        state, carry, recorded = self._advanced(state, limit, num_draws, stride)
+        draws: tuple[Draws, ...] = ()
+        if recorded is not None:
+            leaves = jax.tree.leaves(recorded.position)
+            weights = np.where(recorded.stats["valid"], recorded.stats["step_size"], 0.0)
+            state["sample"] = add_to_sample(state["sample"], leaves, weights)
+            draws = tuple(self._draws(recorded, chain) for chain in range(self._plan.num_chains))
+        finished = state["chains"]["drawn"] >= num_draws
+        if finished and not state["sample"]["weights"].any():
+            steps = ", ".join(str(step) for step in np.asarray(carry.stopped))
+            raise SamplingError(
+                f"Every chain blew up before its first draw, at steps {steps}. The step is too long: take a smaller "
+                "step_size, or leave it to warm-up with step_size='auto'."
+            )
+        return state, _chunk(before, state, carry, total)._replace(draws=draws, finished=finished)
+
+    # What they have in common.
+
+    def _advanced(
+        self, state: State, limit: int, num_draws: int, stride: Any
+    ) -> tuple[State, Carry, Recorded | None]:
+        """The state after some steps of the chains of its phase, which begin where they have not."""
+        run, tuning = self._run(state), self._steady(state)
+        chains = state["chains"]
+        if chains is None:
+            chains = run.begin(self._space.tree(state["positions"]), tuning)
+        chains, recorded = run.advance(chains, tuning, limit, stride, num_draws)
+        return state | {"chains": chains}, run.carry(chains, tuning), recorded
+
+    def _run(self, state: State) -> Chains:
+        """The chains of a phase."""
+        phase, attempt = state["phase"], state["attempt"]
+        if (phase, attempt) not in self._chains:
+            seed = self._plan.seed.child(phase, attempt)
+            maker, keep = self._method, self._plan.keep
+            if phase in ("mode", "measure"):
+                maker, keep = Climb(max(self._plan.num_warmup, 1)), None
+            elif phase == "burn-in" and state["autocorrelation_time"] is None:
+                maker, keep = self._method.burn_in, None
+            self._chains[phase, attempt] = Chains(maker, self._target, self._space.rows, keep, seed, self._programs)
+        return self._chains[phase, attempt]
+
+    def _steady(self, state: State) -> Tuning:
+        """The tuning; in an automatic burn-in, a cyclical method takes what is the mean step of its cycles."""
+        tuning = self._tuning(state)
+        if state["phase"] != "burn-in" or state["autocorrelation_time"] is None:
+            return tuning
+        step_size = np.asarray(tuning.step_size / self._method.peak, tuning.step_size.dtype)
+        return tuning._replace(cycle=(1 << 30, 0), step_size=step_size)
+
+    def _pace(self, scene: Landscape) -> Pace:
+        pace = self._method.pace(scene)
+        if pace.autocorrelation_time <= MOST_AUTOCORRELATION_TIME:
+            return pace
+        warnings.warn(
+            f"The autocorrelation time of a chain would be {pace.autocorrelation_time:.0g} steps: the largest curvature "
+            f"is {scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise {scene.noise:.0g}, in "
+            f"units of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', larger minibatches, or "
+            "estimator='control_variate'.",
+            LangevinWarning,
+            stacklevel=2,
+        )
+        return pace._replace(autocorrelation_time=float(MOST_AUTOCORRELATION_TIME))
+
+    def _warn_of_width(self, lost: bool, value: float) -> None:
+        symptom = "blow up" if lost else f"are {math.sqrt(value):.2f} times too wide by Stein's identity"
+        warnings.warn(
+            f"`{type(self._method).__name__}`: after {MOST_HALVINGS} halvings of the automatic step the chains still "
+            f"{symptom}. The curvature at the mode may not describe this posterior: compare with a smaller step_size, "
+            "or reparameterise.",
+            LangevinWarning,
+            stacklevel=2,
+        )
+
+    def _scrutiny(self, state: State, running: np.ndarray) -> dict[str, dict[str, Any]]:
+        """Gradient noise and width of the chains that run."""
+        sample, tuning, batches = state["sample"], self._tuning(state), self._plan.batches
+        if not running.any() or not sample["positions"]:
+            return {}
+        evidence = {}
+        seed = self._plan.seed.child("scrutiny")
+        # All chains, so that the programs have one shape; those that stopped are left out of the result.
+        positions = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in sample["positions"]])
+        if batches is not None and tuning.gradient_noise is not None and state["autocorrelation_time"] is not None:
+            static = (batches, self._method.estimator)
+            ratios = noise_at_draws(self._programs, static, self._target, tuning, positions, seed.child("noise"))
+            by_chain = ratios.mean(axis=1)[running]
+            evidence["noise"] = {"ratio": float(by_chain[np.argmax(np.abs(np.log(by_chain)))])}
+        count = sample["positions"][0].shape[0]
+        if count >= NUM_WIDTH_DRAWS:
+            chosen = np.linspace(0, count - 1, NUM_WIDTH_DRAWS).astype(int)
+            weights = np.swapaxes(sample["weights"], 0, 1)[:, chosen] * running[:, None].astype(np.float64)
+            some = jax.tree.map(lambda leaf: leaf[:, chosen], positions)
+            middle = jax.tree.map(lambda leaf: np.tensordot(weights / weights.sum(), leaf, 2).astype(leaf.dtype), some)
+            blocks = width(self._programs, batches, self._target, some, middle, seed.child("width"))
+            value, error = mean_and_error(blocks[running])
+            evidence["width"] = {"value": value, "error": error}
+        return evidence
+
+    def _draws(self, recorded: Recorded, chain: int) -> Draws:
+        position, reported, stats = jax.tree.map(lambda leaf: leaf[:, chain], tuple(recorded))
+        return self._plan.keep.grouped(reported, position, stats)
+
+    def _tuning(self, state: State) -> Tuning:
+        return Tuning.from_plain(state["tuning"], self._space.example)
+
+
+def _chunk(before: State, state: State, carry: Carry, total: int) -> Chunk:
+    info = {name: float(np.mean(value)) for name, value in carry.info._asdict().items()}
+    shown = {"log-density": info["log_density"]}
+    if info.get("acceptance_rate", 1.0) < 1:
+        shown["acceptance"] = info["acceptance_rate"]
+    step = state["chains"]["step"]
+    earlier = 0 if before["chains"] is None else before["chains"]["step"]
+    return Chunk(before["phase"], step - earlier, step, total, shown)

@@ -1,0 +1,1 @@
+"""Where the posterior is, and what shape it has."""

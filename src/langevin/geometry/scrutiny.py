@@ -1,0 +1,121 @@
+"""What can be measured of chains without knowing the answer: how wide they are, and how noisy their gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from langevin.contracts import State
+from langevin.data.batches import Batches
+from langevin.geometry import landscape
+from langevin.posterior import Position, Posterior
+from langevin.run.compilation import Programs
+from langevin.run.seeds import Seed, key_of
+from langevin.tuning import Tuning
+
+NUM_NOISE_DRAWS = 16
+NUM_WIDTH_DRAWS = 40
+MOST_BYTES = 200_000_000
+
+
+def width(
+    programs: Programs, batches: Batches | None, posterior: Posterior, positions: Position, centre: Position, seed: Seed
+) -> np.ndarray:
+    """How wide draws are, by Stein's identity.
+
+    -E[(x - centre) . grad log p(x)] / d is 1 under the posterior, for any centre, and the square of the relative width
+    under a wider Gaussian. Stochastic gradients leave it unbiased.
+
+    Args:
+        programs: The compiled programs of the run.
+        batches: How minibatches are drawn; None for all rows.
+        posterior: The target.
+        positions: The draws, of shape (chains, 40, ...).
+        centre: Any point, best the middle.
+        seed: For the minibatches.
+
+    Returns:
+        Its mean over four blocks of each chain, (chains, 4); see `mean_and_error`.
+    """
+    num_chains = len(jax.tree.leaves(positions)[0])
+    products = programs(_products, batches, posterior, positions, centre, seed.key_words())
+    return np.asarray(products, np.float64).reshape(num_chains, 4, -1).mean(axis=2)
+
+
+def mean_and_error(blocks: np.ndarray) -> tuple[float, float]:
+    """The mean over blocks and its standard error; infinite where they are not finite."""
+    if not np.isfinite(blocks).all():
+        return math.inf, 0.0
+    return float(blocks.mean()), float(blocks.std(ddof=1) / math.sqrt(blocks.size))
+
+
+def _products(
+    batches: Batches | None, posterior: Posterior, positions: Position, centre: Position, words: jax.Array
+) -> jax.Array:
+    def one(inputs: Any) -> jax.Array:
+        position, step = inputs
+        batch = None
+        if batches is not None:
+            key = jax.random.fold_in(key_of(words), step)
+            batch = batches.take(posterior.data, posterior.num_data, key, step)
+        gradient, _ = ravel_pytree(jax.grad(posterior.log_density)(position, batch))
+        gap = ravel_pytree(position)[0] - ravel_pytree(centre)[0]
+        return -jnp.vdot(gap, gradient) / gap.size
+
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions)
+    return jax.lax.map(one, (flat, jnp.arange(len(jax.tree.leaves(flat)[0]))))
+
+
+def noise_at_draws(
+    programs: Programs,
+    static: tuple[Batches, str],
+    posterior: Posterior,
+    tuning: Tuning,
+    positions: Position,
+    seed: Seed,
+) -> np.ndarray:
+    """Curvature and gradient noise at some draws of each chain, as a multiple of what warm-up expected of the two.
+
+    The step, and what SGHMC takes off its noise, rest on that expectation. The draws are of shape (chains, draws, ...).
+    """
+    num_draws = jax.tree.leaves(positions)[0].shape[1]
+    expected = max(float(leaf.max()) for leaf in jax.tree.leaves(tuning.gradient_noise))
+    ratios = []
+    for index in np.linspace(0, num_draws - 1, NUM_NOISE_DRAWS).astype(int):
+        here = jax.tree.map(lambda leaf, i=index: np.asarray(leaf[:, i]), positions)
+        arguments = (posterior, tuning.metric, tuning.centre, here, seed.child(int(index)).key_words())
+        noise = jax.tree.leaves(programs(landscape.gradient_noise, static, *arguments).variance)
+        largest = np.max([np.max(np.reshape(leaf, (len(leaf), -1)), axis=1) for leaf in noise], axis=0)
+        ratios.append((tuning.stiffest + largest) / (tuning.stiffest + expected))
+    return np.stack(ratios, axis=1)
+
+
+def begin_sample() -> State:
+    """No draws, of a sample that grows with a run."""
+    return {"every": 1, "seen": 0, "positions": (), "weights": ()}
+
+
+def add_to_sample(sample: State, leaves: list[np.ndarray], weights: np.ndarray) -> State:
+    """Evenly spread draws of a run, 40 to 80 of each chain once there are as many: every draw, every other, ...
+
+    Args:
+        sample: What there is.
+        leaves: The next positions: arrays (draws, chains, ...).
+        weights: Theirs: (draws, chains).
+    """
+    every, seen = sample["every"], sample["seen"]
+    count = len(weights)
+    chosen = [index for index in range(count) if (seen + index) % every == 0]
+    new = (*(leaf[chosen] for leaf in leaves), weights[chosen])
+    old = (*sample["positions"], sample["weights"]) if sample["positions"] else tuple(part[:0] for part in new)
+    parts = tuple(np.concatenate(pair) for pair in zip(old, new, strict=True))
+    bytes_a_draw = max(sum(part[0].nbytes for part in parts) if len(parts[0]) else 1, 1)
+    most = int(np.clip(MOST_BYTES // bytes_a_draw, 4, 2 * NUM_WIDTH_DRAWS))
+    while len(parts[0]) > most:
+        every, parts = 2 * every, tuple(part[::2] for part in parts)
+    return {"every": every, "seen": seen + count, "positions": parts[:-1], "weights": parts[-1]}

@@ -1,0 +1,32 @@
+"""What every method is: frozen settings that know what they need, check themselves, and make their engine."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+from langevin.contracts import Engine, Needs, Plan
+
+
+class Method(abc.ABC):
+    """The base of all methods. A new one is a frozen dataclass that inherits from it, or from a base with an engine.
+
+    `langevin.methods.exact.Exact` is the base of those that a stepper makes, `langevin.methods.stochastic.Stochastic`
+    of those that a kernel with stochastic gradients makes.
+    """
+
+    @property
+    def needs(self) -> Needs:
+        """What the method needs of the target: by default a log-density, on all rows or on any minibatches."""
+        return Needs()
+
+    def check(self, plan: Plan) -> None:  # noqa: B027: most settings go with every plan
+        """Raises a SettingError if settings and plan do not go together."""
+
+    @abc.abstractmethod
+    def approximation(self, plan: Plan) -> str:
+        """Which density the draws are from, in a sentence; empty if it is the posterior."""
+
+    @abc.abstractmethod
+    def engine(self, target: Any, plan: Plan) -> Engine:
+        """The engine of a run."""

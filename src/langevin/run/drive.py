@@ -1,0 +1,103 @@
+"""The only loop in the house: it owns the clock, the progress, the interrupt, the sink and the checkpoint.
+
+An engine takes at most so many steps in a call. How many make about a third of a second is told from the calls before.
+That, when to write a checkpoint and when to stop are decided here and nowhere else, by the clock of one process: the
+others learn of it (`_agreed`), since all must take the same steps together.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from langevin.contracts import Chunk, Engine, Outcome, Sink, State
+from langevin.run.progress import Watch, silent
+
+SECONDS_A_CHUNK = 0.3
+SECONDS_A_CHECKPOINT = 2.0
+FIRST_STEPS = 64
+MOST_STEPS = 2**30
+
+
+class Ran(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        state: The last state.
+        outcome: What the engine says of it; None if it was interrupted before its first draw.
+        interrupted: Whether it was cut short.
+    """
+
+    state: State
+    outcome: Outcome | None
+    interrupted: bool
+
+
+def drive(engine: Engine, sink: Sink, watch: Watch = silent, state: State | None = None) -> Ran:
+    """Runs an engine to its end, or until it is interrupted.
+
+    Args:
+        engine: The engine.
+        sink: Takes the draws.
+        watch: Shows progress.
+        state: Where to go on; None to begin.
+    """
+    clock = _Clock()
+    interrupted = False
+    state = engine.begin() if state is None else state
+    try:
+        while True:
+            limit, due = clock.decide(str(state["phase"]))
+            if due:
+                sink.checkpoint(state)
+            before = str(state["phase"])
+            began = time.perf_counter()
+            new, chunk = engine.advance(state, limit)
+            clock.note(before, chunk, time.perf_counter() - began)
+            sink.add(chunk.draws)
+            state = new
+            watch(chunk)
+            if chunk.finished:
+                sink.checkpoint(state)
+                break
+    except KeyboardInterrupt:
+        # No checkpoint here: the interrupt may have come between the draws of a chunk and its state.
+        interrupted = True
+    has_draws = min(sink.counts, default=0) > 0
+    return Ran(state, engine.finish(state) if has_draws else None, interrupted)
+
+
+class _Clock:
+    """How many steps a chunk should have, by the speed of the chunks before it in the same phase."""
+
+    def __init__(self) -> None:
+        self._seconds_a_step: dict[str, float] = {}
+        self._saved = time.perf_counter()
+
+    def decide(self, phase: str) -> tuple[int, bool]:
+        """How many steps to take at most, and whether a checkpoint is due."""
+        known = self._seconds_a_step.get(phase)
+        limit = FIRST_STEPS if known is None else SECONDS_A_CHUNK / known
+        due = time.perf_counter() - self._saved > SECONDS_A_CHECKPOINT
+        limit, due = _agreed(int(np.clip(limit, 1, MOST_STEPS)), int(due))
+        if due:
+            self._saved = time.perf_counter()
+        return limit, bool(due)
+
+    def note(self, phase: str, chunk: Chunk, seconds: float) -> None:
+        """Learns from a chunk. The first one of a phase compiles, so that the second is short too."""
+        known = phase in self._seconds_a_step
+        guess = SECONDS_A_CHUNK / (2 * FIRST_STEPS)
+        self._seconds_a_step[phase] = max(seconds / max(chunk.steps, 1), 1e-9) if known else guess
+
+
+def _agreed(*numbers: int) -> tuple[int, ...]:
+    """The numbers of the first process, in all of them."""
+    if jax.process_count() == 1:
+        return numbers
+    from jax.experimental import multihost_utils
+
+    return tuple(int(number) for number in multihost_utils.broadcast_one_to_all(np.asarray(numbers)))
