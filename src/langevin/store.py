@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from langevin.errors import DataError, SettingError, StoreError
 from langevin.run.integrity import MANIFEST, damage, read_manifest, reason, seal
+from langevin.run.layout import FIT_FORMAT
 
 if TYPE_CHECKING:
     from langevin.result import Fit
@@ -25,14 +26,12 @@ def save(fit: Fit, path: str | Path) -> None:
         SettingError: If something is there already.
         StoreError: If the folder cannot be written.
     """
-    from langevin.run.tree import FORMAT
-
     path = Path(path)
     if os.path.lexists(path):
         raise SettingError(f"`save`: {path} exists already. Choose another path, or remove it first.")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     tree = fit.data_tree.map_over_datasets(lambda dataset: dataset.drop_encoding())
-    tree.attrs["format"] = FORMAT
+    tree.attrs["format"] = FIT_FORMAT
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         tree.to_zarr(partial, zarr_format=2, consolidated=True)
@@ -67,7 +66,9 @@ def load(path: str | Path) -> Fit:
         raise DataError(f"`load`: {wrong}. Restore it from a copy, or run the fit again.")
     try:
         tree = open_tree(path, MOST_IN_MEMORY)
-    except (DataError, ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError) as error:
+    except DataError as error:
+        raise DataError(f"`load`: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError) as error:
         raise DataError(f"`load`: {path} is not a fit that can be read: {error}.") from error
     _check_settings(path, tree.attrs.get("settings"))
     return Fit(tree)
@@ -75,25 +76,25 @@ def load(path: str | Path) -> Fit:
 
 def _check_kind(path: Path) -> None:
     """Raises a DataError if this is not a fit of this version."""
-    from langevin.run.tree import FORMAT
-
     if not os.path.lexists(path):
         raise DataError(f"`load`: there is nothing at {path}.")
     written = _format(path)
     version = re.fullmatch(r"langevin fit (\d+)", written)
-    if version and int(version[1]) > int(FORMAT.split()[-1]):
+    if version and int(version[1]) > int(FIT_FORMAT.split()[-1]):
         raise DataError(
-            f"`load`: {path} has the format {written!r}, of a later version of langevin; this one reads {FORMAT!r}. "
+            f"`load`: {path} has the format {written!r}, of a later version of langevin; this one reads {FIT_FORMAT!r}. "
             "Install the later one."
         )
     if (path / MANIFEST).exists():
         return
     if (path / "run.json").exists():
-        raise DataError(f"`load`: {path} is a run that is not finished. Continue it with lv.resume({str(path)!r}, ...).")
-    if version and written != FORMAT:
+        raise DataError(
+            f"`load`: {path} is a run that is not finished. Continue it with lv.resume({str(path)!r}, model, data)."
+        )
+    if version and written != FIT_FORMAT:
         raise DataError(
             f"`load`: {path} has the format {written!r}, which has no checksums: draws that are missing would not be "
-            f"noticed. This version reads {FORMAT!r}. Run the fit again, or load it with the version that wrote it."
+            f"noticed. This version reads {FIT_FORMAT!r}. Run the fit again, or load it with the version that wrote it."
         )
     if version:
         raise DataError(f"`load`: {path / MANIFEST} is missing. Restore it from a copy, or run the fit again.")
@@ -125,7 +126,7 @@ def _check_settings(path: Path, text: Any) -> None:
     if not isinstance(evidence, dict) or not all(isinstance(numbers, dict) for numbers in evidence.values()):
         raise DataError(f"`load`: the evidence in the settings of {path} must be a dict of dicts.")
     if evidence:
-        from langevin.diagnostics.evidence import FINDERS  # ty: ignore[unresolved-import]
+        from langevin.diagnostics.evidence import FINDERS  # ty: ignore[import-not-found]
 
         unknown = [name for name in evidence if name not in FINDERS]
         if unknown:

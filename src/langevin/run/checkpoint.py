@@ -94,7 +94,9 @@ def _flatten(value: Any, place: str, arrays: list[np.ndarray]) -> Any:
         return ["float", struct.pack("<d", value).hex()]
     if kind is np.ndarray or isinstance(value, np.generic | jax.Array):
         return ["scalar" if isinstance(value, np.generic) else "array", *_reference(value, place, arrays)]
-    raise TypeError(f"{place} is a {kind.__name__}, which cannot be stored. A state has dicts, lists, tuples and arrays.")
+    raise TypeError(
+        f"{place} is a {kind.__name__}, which cannot be stored. A state has dicts, lists, tuples and arrays."
+    )
 
 
 def _reference(value: Any, place: str, arrays: list[np.ndarray]) -> tuple[int, str]:

@@ -56,7 +56,9 @@ class Hierarchy:
         self._describe(path, ".zgroup", {"zarr_format": 2})
         self._describe(path, ".zattrs", dict(attributes))
 
-    def array(self, path: str, dims: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any) -> None:
+    def array(
+        self, path: str, dims: tuple[str, ...], shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any
+    ) -> None:
         """Writes down an array whose blocks are written by `write_block`."""
         chunks = tuple(max(size, 1) for size in chunks)
         num_bytes = np.dtype(dtype).itemsize * math.prod(chunks)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from langevin.contracts import Draws
 
 POSTERIOR, STATS, UNCONSTRAINED = "posterior", "sample_stats", "unconstrained_posterior"
+FIT_FORMAT = "langevin fit 2"
 BLOCK_BYTES = 1 << 20
 MOST_DRAWS = 4096
 _LONGEST_NAME = 200

@@ -58,7 +58,7 @@ class Memory:
         for chunk in self._chunks:
             for chain, draws in enumerate(chunk):
                 if length(draws):
-                    piece = draws[group][name][: num_draws - filled[chain]]
+                    piece = np.asarray(draws[group][name])[: num_draws - filled[chain]]
                     array[chain, filled[chain] : filled[chain] + len(piece)] = piece
                     filled[chain] += len(piece)
         return array

@@ -14,7 +14,6 @@ from langevin.errors import DataError
 from langevin.run.layout import POSTERIOR, UNCONSTRAINED
 from langevin.run.weights import with_weights
 
-FORMAT = "langevin fit 2"
 MOST_IN_MEMORY = 200_000_000
 _PLAIN_TYPE = re.compile(r"[<>|][biufcUSmM]\d+(\[\w+\])?")
 _COMPRESSORS = ("blosc", "zstd", "lz4", "zlib", "gzip", "bz2", "lzma")
@@ -38,7 +37,7 @@ def open_tree(path: str | Path, load_below: int = 0) -> xr.DataTree:
             _sort(tree, group, key, path)
     for group in (POSTERIOR, "sample_stats"):
         if group not in tree.children:
-            raise DataError(f"{path} has no group {group!r}, which every fit has")
+            raise DataError(f"{path} has no group {group!r}, which every fit has.")
     tree = with_weights(tree)
     if sum(node.dataset.nbytes for node in tree.subtree) <= load_below:
         return tree.load()
@@ -50,10 +49,12 @@ def _sort(tree: xr.DataTree, group: str, key: str, path: Path) -> None:
     draws = tree[group].to_dataset()
     names = draws.attrs.get(key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DataError(f"{path}/{group} must have an attribute {key!r} with the names of its variables; got {names!r}")
+        raise DataError(
+            f"{path}/{group} must have an attribute {key!r} with the names of its variables; got {names!r}."
+        )
     missing = [name for name in names if name not in draws.data_vars]
     if missing:
-        raise DataError(f"{path}/{group} has no variable {missing[0]!r}, which its attribute {key!r} names")
+        raise DataError(f"{path}/{group} has no variable {missing[0]!r}, which its attribute {key!r} names.")
     in_order: Any = draws[names]
     tree[group] = xr.DataTree(in_order)
 
@@ -67,7 +68,7 @@ def _refuse_objects(path: Path) -> None:
             arrays = content["metadata"].values() if name == ".zmetadata" else [content]
             for about in arrays:
                 if "dtype" in about and not _is_plain(about):
-                    raise DataError(f"{file} has an array of the type {about['dtype']!r}, which is not plain numbers")
+                    raise DataError(f"{file} has an array of the type {about['dtype']!r}, which is not plain numbers.")
 
 
 def _is_plain(about: dict[str, Any]) -> bool:
