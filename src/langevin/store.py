@@ -82,8 +82,8 @@ def _check_kind(path: Path) -> None:
     version = re.fullmatch(r"langevin fit (\d+)", written)
     if version and int(version[1]) > int(FIT_FORMAT.split()[-1]):
         raise DataError(
-            f"`load`: {path} has the format {written!r}, of a later version of langevin; this one reads {FIT_FORMAT!r}. "
-            "Install the later one."
+            f"`load`: {path} has the format {written!r}, of a later version of langevin; this one reads "
+            f"{FIT_FORMAT!r}. Install the later one."
         )
     if (path / MANIFEST).exists():
         return

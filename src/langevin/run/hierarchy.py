@@ -93,7 +93,8 @@ class Hierarchy:
 
     def consolidate(self) -> None:
         """Writes all metadata into one file too, which readers look for first, and waits for the disk."""
-        self._write(".zmetadata", {"zarr_consolidated_format": 1, "metadata": self._metadata})
+        in_order = dict(sorted(self._metadata.items()))  # Zarr expects the members of a group one after another.
+        self._write(".zmetadata", {"zarr_consolidated_format": 1, "metadata": in_order})
         synchronise(self._folder / entry.path for entry in self.entries)
 
     def _describe(self, path: str, kind: str, content: dict[str, Any]) -> None:

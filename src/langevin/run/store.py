@@ -93,8 +93,8 @@ class Store:
         path = Path(path)
         if os.path.lexists(path):
             raise SettingError(
-                f"`path`: {path} exists already. To continue a run: lv.resume({str(path)!r}, model, data). For a new one, "
-                "choose another path."
+                f"`path`: {path} exists already. To continue a run: lv.resume({str(path)!r}, model, data). "
+                "For a new one choose another path."
             )
         store = cls(path, record, None, Written(None, (Chain(),) * num_chains), Log())
         checksum = _checksum(record, num_chains)
