@@ -220,11 +220,11 @@ def test_a_disk_that_is_really_full(tmp_path):
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("mounting is not permitted")
     try:
-        with pytest.raises(StoreError, match="`save`: .* the disk is full.* free some space"):
+        with pytest.raises(StoreError, match="`save`: .*the disk is full.* free some space"):
             store.save(made(), disk / "fit")
         assert list(disk.iterdir()) == []
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        with pytest.raises(StoreError, match="`save`: .* the disk is read-only"):
+        with pytest.raises(StoreError, match="`save`: .*the disk is read-only"):
             store.save(made(), disk / "fit")
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -283,7 +283,7 @@ def test_large_fits_stay_on_disk(path, monkeypatch):
     in_memory = lv.load(path)
     monkeypatch.setattr(tree, "MOST_IN_MEMORY", 100)
     lazy = lv.load(path)
-    assert "..." in repr(lazy.posterior["w"].variable) or not lazy.posterior["w"].variable._in_memory
+    assert not lazy.posterior["w"].variable._in_memory
     assert in_memory.posterior["w"].variable._in_memory
     lazy.posterior["w"].values  # noqa: B018
     assert not lazy.posterior["w"].variable._in_memory  # What was read is not kept.

@@ -194,7 +194,6 @@ class Store:
             with open(self.path / LOG, "r+b") as file:
                 file.seek(self._log.size)
                 integrity.put(file, lines)
-                file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
             checkpoint.write(self.path / CHECKPOINT, self._as_state(state, log))
