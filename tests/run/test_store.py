@@ -2,6 +2,8 @@ import contextlib
 import errno
 import os
 import subprocess
+import sys
+import time
 import tracemalloc
 
 import numpy as np
@@ -484,3 +486,31 @@ def test_an_open_tree_reads_no_draws(store):
     tree = store.tree()
     expected = drawn(0, 100, 1)["posterior"]["weight"][70:80]
     np.testing.assert_array_equal(tree["posterior"]["weight"].isel(chain=1, draw=slice(70, 80)), expected)
+
+
+def test_a_program_that_is_killed(tmp_path):
+    """A real kill, at whatever point the program is: the run goes on from the last checkpoint."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(os.path.dirname(__file__))!r})
+from test_store import Store, drawn, layout
+layout.BLOCK_BYTES = 12 * 32
+store = Store.create({str(tmp_path / "run")!r}, {{}}, 2)
+for stop in range(10, 2000, 10):
+    store.add(tuple(drawn(store.counts[c], stop, c) for c in (0, 1)))
+    if stop % 70 == 0:
+        store.checkpoint({{"phase": "x", "stop": stop}})
+        print(stop, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        told = [int(process.stdout.readline()) for _ in range(5)]
+        time.sleep(0.013)
+        process.kill()
+    again = Store.open(tmp_path / "run")
+    assert again.counts == (again.state["stop"],) * 2
+    assert told[-1] <= again.state["stop"] < 2000
+    assert again.draws_to_a_block == 32
+    feed(again, 1990)
+    again.checkpoint({"phase": "x"})
+    check(finish(again, 1990), 1990)
+    check(lv.load(again.path).data_tree, 1990)
