@@ -5,7 +5,8 @@ LangevinError
 │   └── NeedsGuideError   one that only variational inference with a guide can use
 ├── DataError       rows that cannot be used; names the column and the row
 ├── SettingError    a bad argument; names it, the value received, and what to try
-└── SamplingError   a run that could not go on; names the chain, the step, and what to try
+├── SamplingError   a run that could not go on; names the chain, the step, and what to try
+└── StoreError      a folder that cannot be written or read; names the file, and how to go on
 
 LangevinWarning     the run goes on, and its result says why not to trust it blindly
 """
@@ -33,6 +34,10 @@ class SettingError(LangevinError, ValueError):
 
 class SamplingError(LangevinError, RuntimeError):
     """A run stopped before it had anything to return."""
+
+
+class StoreError(LangevinError, OSError):
+    """A folder cannot be written or read."""
 
 
 class LangevinWarning(UserWarning):

@@ -1,56 +1,136 @@
-"""A fit on disk: Zarr arrays and JSON attributes, nothing that executes."""
+"""A fit on disk: Zarr arrays and JSON attributes, with checksums, and nothing that executes."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from langevin.errors import DataError, SettingError
+from langevin.errors import DataError, SettingError, StoreError
+from langevin.run.integrity import MANIFEST, damage, read_manifest, reason, seal
+from langevin.run.layout import FIT_FORMAT
 
 if TYPE_CHECKING:
     from langevin.result import Fit
 
-FORMAT = "langevin fit 1"
+_NEEDED = {"method": dict, "approximation": str}
 
 
 def save(fit: Fit, path: str | Path) -> None:
-    """Writes a fit to a new Zarr folder.
+    """Writes a fit to a new Zarr folder. It is there when it is whole: a program that is killed leaves none.
 
     Raises:
         SettingError: If something is there already.
+        StoreError: If the folder cannot be written.
     """
     path = Path(path)
-    if path.exists():
+    if os.path.lexists(path):
         raise SettingError(f"`save`: {path} exists already. Choose another path, or remove it first.")
-    tree = fit.data_tree.copy()
-    tree.attrs["format"] = FORMAT
-    tree.to_zarr(path, zarr_format=2, consolidated=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    tree = fit.data_tree.map_over_datasets(lambda dataset: dataset.drop_encoding())
+    tree.attrs["format"] = FIT_FORMAT
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tree.to_zarr(partial, zarr_format=2, consolidated=True)
+        seal(partial)
+        os.rename(partial, path)
+    except OSError as error:
+        raise StoreError(
+            f"`save`: {path} cannot be written ({reason(error)}). Choose another path, or free some space there."
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def load(path: str | Path) -> Fit:
-    """Reads a fit that `Fit.save` wrote.
+    """Reads a fit that `Fit.save` wrote, or a finished run. Every file is checked first.
+
+    The draws of a large one stay on disk, and are read when they are used.
 
     Raises:
-        DataError: If there is none at the path, or it was written by something else.
+        DataError: If there is none at the path, it is damaged or not finished, or it was written by something else.
     """
-    import xarray as xr
-
     from langevin.result import Fit
+    from langevin.run.tree import MOST_IN_MEMORY, open_tree
 
     path = Path(path)
-    if not path.exists():
-        raise DataError(f"`load`: there is nothing at {path}.")
+    _check_kind(path)
     try:
-        tree = xr.open_datatree(path, engine="zarr", chunks=None).load()
-        found = tree.attrs.get("format")
-        json.loads(tree.attrs.get("settings", ""))
-    except (ValueError, KeyError, OSError) as error:
+        wrong = damage(path, read_manifest(path))
+    except StoreError as error:
+        wrong = str(error)
+    if wrong:
+        raise DataError(f"`load`: {wrong}. Restore it from a copy, or run the fit again.")
+    try:
+        tree = open_tree(path, MOST_IN_MEMORY)
+    except DataError as error:
+        raise DataError(f"`load`: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError) as error:
         raise DataError(f"`load`: {path} is not a fit that can be read: {error}.") from error
-    if found != FORMAT:
-        raise DataError(f"`load`: {path} has the format {found!r}; this version reads {FORMAT!r}.")
-    tree.close()
-    draws = tree["posterior"].to_dataset()
-    in_order: Any = draws[draws.attrs["names"]]  # Zarr lists variables by name.
-    tree["posterior"] = xr.DataTree(in_order)
+    _check_settings(path, tree.attrs.get("settings"))
     return Fit(tree)
+
+
+def _check_kind(path: Path) -> None:
+    """Raises a DataError if this is not a fit of this version."""
+    if not os.path.lexists(path):
+        raise DataError(f"`load`: there is nothing at {path}.")
+    written = _format(path)
+    version = re.fullmatch(r"langevin fit (\d+)", written)
+    if version and int(version[1]) > int(FIT_FORMAT.split()[-1]):
+        raise DataError(
+            f"`load`: {path} has the format {written!r}, of a later version of langevin; this one reads "
+            f"{FIT_FORMAT!r}. Install the later one."
+        )
+    if (path / MANIFEST).exists():
+        return
+    if (path / "run.json").exists():
+        raise DataError(
+            f"`load`: {path} is a run that is not finished. Continue it with lv.resume({str(path)!r}, model, data)."
+        )
+    if version and written != FIT_FORMAT:
+        raise DataError(
+            f"`load`: {path} has the format {written!r}, which has no checksums: draws that are missing would not be "
+            f"noticed. This version reads {FIT_FORMAT!r}. Run the fit again, or load it with the version that wrote it."
+        )
+    if version:
+        raise DataError(f"`load`: {path / MANIFEST} is missing. Restore it from a copy, or run the fit again.")
+    raise DataError(f"`load`: {path} is not a fit that langevin saved.")
+
+
+def _format(path: Path) -> str:
+    """What a folder says of its format; empty if nothing that can be read."""
+    try:
+        return str(json.loads((path / ".zattrs").read_bytes())["format"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _check_settings(path: Path, text: Any) -> None:
+    """Raises a DataError if a Fit could not work with these settings."""
+    try:
+        settings = json.loads(text)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"`load`: the attribute 'settings' of {path} is not JSON: {text!r:.80}.") from error
+    if not isinstance(settings, dict):
+        raise DataError(f"`load`: the attribute 'settings' of {path} must be a dict; got {text:.80}.")
+    for name, kind in _NEEDED.items():
+        if not isinstance(settings.get(name), kind):
+            raise DataError(f"`load`: the settings of {path} must have {name!r}, a {kind.__name__}.")
+    if "name" not in settings["method"]:
+        raise DataError(f"`load`: the settings of {path} do not name their method.")
+    evidence = settings.get("evidence", {})
+    if not isinstance(evidence, dict) or not all(isinstance(numbers, dict) for numbers in evidence.values()):
+        raise DataError(f"`load`: the evidence in the settings of {path} must be a dict of dicts.")
+    if evidence:
+        from langevin.diagnostics.evidence import FINDERS  # ty: ignore[import-not-found]
+
+        unknown = [name for name in evidence if name not in FINDERS]
+        if unknown:
+            raise DataError(
+                f"`load`: {path} has evidence of the kind {unknown[0]!r}, which this version does not know. "
+                f"It knows {', '.join(FINDERS)}. Install the version that wrote it."
+            )
