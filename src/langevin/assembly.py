@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from langevin import checks
 from langevin.contracts import Outcome
 from langevin.run.weights import with_weights
 
@@ -59,24 +56,3 @@ def data_tree(arrays: Arrays, dims: dict[str, tuple[str, ...]], outcome: Outcome
 def numbered(name: str, count: int) -> tuple[str, ...]:
     """Names of dimensions that have none."""
     return tuple(f"{name}_dim_{axis}" for axis in range(count))
-
-
-def describe(settings: Any) -> dict[str, Any]:
-    """A method or other frozen settings as JSON can hold them."""
-
-    def plain(value: Any) -> Any:
-        if dataclasses.is_dataclass(value):
-            return describe(value)
-        if isinstance(value, str | int | bool | None):
-            return value
-        if checks.is_number(value):
-            return float(value)
-        if isinstance(value, Mapping):
-            return {str(name): plain(part) for name, part in value.items()}
-        if isinstance(value, tuple):
-            return [plain(part) for part in value]
-        # An address in a representation would differ from run to run.
-        return getattr(value, "__qualname__", type(value).__qualname__) if " at 0x" in repr(value) else repr(value)
-
-    fields = {field.name: plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
-    return {"name": type(settings).__name__, **fields}

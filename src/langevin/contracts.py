@@ -193,6 +193,11 @@ class Outcome(NamedTuple):
 class Engine(Protocol):
     """The mathematics of a run. It holds what never changes in a run: settings, target, plan, compiled programs."""
 
+    @property
+    def num_chains(self) -> int:
+        """How many chains bring draws."""
+        ...
+
     def begin(self) -> State:
         """The state before the first step. Cheap: a resumed run does without it."""
         ...

@@ -60,6 +60,11 @@ class ClimbEngine:
         seed = plan.seed.child("climb")
         self._chains = Chains(method, target, self._space.rows, None, seed, self._space.programs)
 
+    @property
+    def num_chains(self) -> int:
+        """One: the highest point."""
+        return 1
+
     def begin(self) -> State:
         """Starts that nothing is known of."""
         return {"phase": "start", "attempt": 0, "positions": self._space.starts(0), "chains": None, "drawn": False}

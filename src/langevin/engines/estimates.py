@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.data.batches import Batches
-from langevin.drivers.ascent import loss_of
-from langevin.methods import VI
+from langevin.engines.bound import loss_of
+from langevin.run.seeds import Seed, key_of
 from langevin.variational.elbo import begin_baselines
 from langevin.variational.families import Parameters
 
@@ -35,20 +35,18 @@ class Gradients(NamedTuple):
 
 
 def gradients_of(
-    method: VI,
+    method: Any,
     objective: Any,
     batches: Batches | None,
     parameters: Parameters | None,
     num_samples: int,
-    seed: np.random.SeedSequence,
+    seed: Seed,
 ) -> Gradients:
     """Many estimates of the gradient of the bound, each from noise (and a minibatch) of its own."""
-    start, keys, noise, words = seed.spawn(4)
     if parameters is None:
-        parameters = objective.init(np.random.default_rng(start))
-    generators = tuple(np.random.Generator(np.random.Philox(one)) for one in (keys, noise))
+        parameters = objective.init(seed.child("starts").generator())
     dtype = jnp.result_type(*jax.tree.leaves(parameters))
-    noises = objective.noise(generators, (num_samples, method.num_particles), dtype)
+    noises = objective.noise(seed.child("noise").generator(), (num_samples, method.num_particles), dtype)
     baselines = begin_baselines(objective.wiring, dtype)
     number_of = max(objective.num_data, 1)
 
@@ -56,7 +54,7 @@ def gradients_of(
     def estimates(objective: Any, parameters: Any, noises: Any, words: jax.Array) -> Any:
         def one(given: tuple[Any, jax.Array]) -> Any:
             noise, step = given
-            key = jax.random.wrap_key_data(words)
+            key = key_of(words)
             batch = None if batches is None else batches.take(objective.data, objective.num_data, key, step)
             loss = functools.partial(loss_of, method, objective, baselines, noise, batch)
             (_, estimate), slope = jax.value_and_grad(loss, has_aux=True)(parameters)
@@ -64,7 +62,7 @@ def gradients_of(
 
         return jax.lax.map(one, (noises, jnp.arange(num_samples)), batch_size=min(num_samples, 64))
 
-    samples, elbo = estimates(objective, parameters, noises, words.generate_state(2, np.uint32))
+    samples, elbo = estimates(objective, parameters, noises, seed.child("minibatches").key_words())
     samples = jax.tree.map(np.asarray, samples)
     mean, variance = (jax.tree.map(lambda leaf, f=f: f(leaf, axis=0), samples) for f in (np.mean, np.var))
     return Gradients(parameters, samples, mean, variance, np.asarray(elbo))

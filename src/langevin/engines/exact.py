@@ -85,6 +85,11 @@ class ExactEngine:
         shapes = (target, self._space.example, self._reported, np.int32(0))
         self._report = self._space.programs.aside(_report, plan.keep, *shapes)
 
+    @property
+    def num_chains(self) -> int:
+        """As many as were asked for."""
+        return self._plan.num_chains
+
     def begin(self) -> State:
         """Idle chains, at starts that nothing is known of."""
         size, dtype = self._chains.size, self._chains.dtype

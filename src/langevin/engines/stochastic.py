@@ -105,6 +105,11 @@ class StochasticEngine:
             "sampling": self._sample,
         }
 
+    @property
+    def num_chains(self) -> int:
+        """As many as were asked for."""
+        return self._plan.num_chains
+
     def begin(self) -> State:
         """Starts that nothing is known of."""
         tuning = Tuning(epoch=1 if self._plan.batches is None else self._plan.batches.num_slices(self._target.num_data))

@@ -90,6 +90,11 @@ class VariationalEngine:
         self._programs = Programs(model, largest_of(method, objective, plan.batches))
         self._prepare_report()
 
+    @property
+    def num_chains(self) -> int:
+        """As many as were asked for."""
+        return self._plan.num_chains
+
     def begin(self) -> State:
         """Parameters that nothing is known of."""
         carry = tuple(jax.tree.leaves(self._begin_carry(0)))

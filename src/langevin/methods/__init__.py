@@ -5,9 +5,13 @@ A name in lower case stands for a method with its defaults: `"sgld"` is `SGLD()`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from langevin import checks
 from langevin.errors import SettingError
+from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
 from langevin.methods.base import Method
 from langevin.methods.cyclical import CyclicalSGHMC, CyclicalSGLD
 from langevin.methods.exact import HMC, MALA, NUTS, RWM
@@ -31,6 +35,8 @@ __all__ = [
     "Method",
     "RMSprop",
     "as_method",
+    "describe",
+    "from_description",
 ]
 
 BY_NAME: dict[str, Callable[[], Method]] = {
@@ -64,3 +70,46 @@ def as_method(method: str | Method) -> Method:
     if isinstance(method, type) and issubclass(method, Method):
         return method()
     raise SettingError(f"`method` must be a name or a method such as lv.SGLD(); got {method!r}.")
+
+
+# What settings may consist of, by name: a run on disk is rebuilt from these, and from nothing else.
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (*(type(make()) for make in BY_NAME.values()), RMSprop, Constant, Polynomial, CosineCycles)
+}
+
+
+def describe(settings: Any) -> dict[str, Any]:
+    """A method or other frozen settings as JSON can hold them."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            return describe(value)
+        if isinstance(value, str | int | bool | None):
+            return value
+        if checks.is_number(value):
+            return float(value)
+        if isinstance(value, Mapping):
+            return {str(name): plain(part) for name, part in value.items()}
+        if isinstance(value, tuple):
+            return [plain(part) for part in value]
+        # An address in a representation would differ from run to run.
+        return getattr(value, "__qualname__", type(value).__qualname__) if " at 0x" in repr(value) else repr(value)
+
+    fields = {field.name: plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    return {"name": type(settings).__name__, **fields}
+
+
+def from_description(description: Mapping[str, Any]) -> Method | None:
+    """The method that `describe` described; None if it holds what cannot be told from a description."""
+
+    def made(value: Any) -> Any:
+        if not isinstance(value, Mapping) or value.get("name") not in _KINDS:
+            return value
+        return _KINDS[value["name"]](**{name: made(part) for name, part in value.items() if name != "name"})
+
+    try:
+        method = made(description)
+    except SettingError:
+        return None
+    return method if isinstance(method, Method) and describe(method) == description else None

@@ -3,6 +3,7 @@
 The folder of a run has
 
     run.json          what was asked for; whoever has it can continue the run
+    init.npz          where the chains start; only if that is not the model's own
     checkpoint.npz    the state, and the draws that do not fill a block yet
     blocks.log        path, size and checksum of every full block
     manifest.jsonl    the same of every file of the result; only if the run is finished
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from langevin.contracts import Draws, Group, State
 
 FORMAT = "langevin run 1"
-RECORD, CHECKPOINT, LOG = "run.json", "checkpoint.npz", "blocks.log"
+RECORD, CHECKPOINT, LOG, INIT = "run.json", "checkpoint.npz", "blocks.log", "init.npz"
 
 
 class Written(NamedTuple):
@@ -78,13 +79,16 @@ class Store:
         self._log = log
 
     @classmethod
-    def create(cls, path: str | Path, record: dict[str, Any], num_chains: int) -> Store:
+    def create(
+        cls, path: str | Path, record: dict[str, Any], num_chains: int, init: np.ndarray | None = None
+    ) -> Store:
         """Makes the folder of a new run.
 
         Args:
             path: The folder. Folders above it are made too.
             record: What was asked for; JSON must be able to hold it.
             num_chains: How many chains bring draws.
+            init: Positions that the run starts from, if they are not of the model's own.
 
         Raises:
             SettingError: If something is there already.
@@ -97,15 +101,15 @@ class Store:
                 "For a new one choose another path."
             )
         store = cls(path, record, None, Written(None, (Chain(),) * num_chains), Log())
-        checksum = _checksum(record, num_chains)
-        content = {"format": FORMAT, "num_chains": num_chains, "crc32": checksum, "record": record}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir()
             try:
                 integrity.write_bytes(path / LOG, b"")
                 checkpoint.write(path / CHECKPOINT, store._as_state(None))
-                integrity.write_bytes(path / RECORD, json.dumps(content).encode())
+                if init is not None:
+                    checkpoint.write(path / INIT, {"positions": init})
+                integrity.write_bytes(path / RECORD, _content(record, num_chains))
             except BaseException:
                 shutil.rmtree(path, ignore_errors=True)
                 raise
@@ -139,6 +143,18 @@ class Store:
         if len(chains) != num_chains:
             raise StoreError(f"{path / CHECKPOINT} is of {len(chains)} chains, and {RECORD} of {num_chains}.")
         return cls(path, record, content["state"], Written(layout, tuple(chains)), log)
+
+    @property
+    def init(self) -> np.ndarray | None:
+        """The positions that the run starts from; None for those of the model's own."""
+        return checkpoint.read(self.path / INIT)["positions"] if (self.path / INIT).exists() else None
+
+    def renew(self, record: dict[str, Any]) -> None:
+        """Replaces what was asked for, when more is."""
+        if record != self.record:
+            with self._writing():
+                integrity.write_bytes(self.path / RECORD, _content(record, len(self._written.chains)))
+            self.record = record
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -320,6 +336,11 @@ def _read_record(path: Path) -> tuple[dict[str, Any], int]:
     if crc32 != _checksum(record, num_chains):
         raise StoreError(f"{file} is damaged: its checksum is not that with which it was written. Restore it.")
     return record, num_chains
+
+
+def _content(record: dict[str, Any], num_chains: int) -> bytes:
+    checksum = _checksum(record, num_chains)
+    return json.dumps({"format": FORMAT, "num_chains": num_chains, "crc32": checksum, "record": record}).encode()
 
 
 def _checksum(record: dict[str, Any], num_chains: int) -> int:

@@ -1,0 +1,310 @@
+"""A run, from what a user brings to a Fit: in memory, or on disk, where it can be continued."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from langevin.contracts import Engine, Outcome, Plan, State, Target
+from langevin.data.batches import Batches
+from langevin.data.table import Table
+from langevin.errors import LangevinWarning, SettingError
+from langevin.geometry.starts import starting_at
+from langevin.methods import describe, from_description
+from langevin.methods.base import Method
+from langevin.models.build import target_of
+from langevin.posterior import Posterior
+from langevin.run.drive import drive
+from langevin.run.keep import Keep
+from langevin.run.memory import Memory
+from langevin.run.progress import Bars, silent
+from langevin.run.seeds import Seed
+from langevin.run.store import Store
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from langevin.result import Fit
+
+PACKAGES = ("langevin", "jax", "jaxlib", "numpyro", "numpy")
+
+
+class Asked(NamedTuple):
+    """What a user asked for besides model, data and method; see `langevin.fit`. JSON can hold it."""
+
+    num_chains: int
+    num_warmup: int
+    num_draws: int
+    thin: int | None
+    batches: Batches | None
+    seed: tuple[int, ...]
+    rows: str | tuple[str, ...] | None
+    noncentred: bool | tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """With the minibatches spelled out."""
+        return self._asdict() | {"batches": None if self.batches is None else vars(self.batches)}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Asked:
+        """What `as_json` made, after a way through JSON."""
+        listed = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+        batches = None if plain["batches"] is None else Batches(**plain["batches"])
+        return cls(**listed | {"batches": batches})
+
+
+class Run(NamedTuple):
+    """All that a run needs, before its first step.
+
+    Attributes:
+        asked: What was asked for.
+        table: The rows.
+        constants: Arguments of the program that are passed whole.
+        method: The settings.
+        target: What the engine sees of the model.
+        plan: What the engine sees of what was asked for.
+        engine: The engine.
+    """
+
+    asked: Asked
+    table: Table
+    constants: Mapping[str, Any]
+    method: Method
+    target: Target
+    plan: Plan
+    engine: Engine
+
+    def into_memory(self, progress: bool) -> Fit:
+        """Runs, and keeps the draws in memory."""
+        sink = Memory(self.engine.num_chains)
+        with Bars() if progress else nullcontext(silent) as watch:
+            outcome, interrupted = self._driven(sink, watch, None)
+        if outcome is None:
+            raise KeyboardInterrupt("The run was interrupted before its first draw, and nothing is left of it.")
+        # These import xarray, which takes half a second, and which a thread has imported in the meantime.
+        from langevin.assembly import data_tree
+
+        num_draws = min(self.plan.num_draws, *sink.counts)
+        outcome = _marked(outcome, self.plan.num_draws) if interrupted else outcome
+        arrays = sink.arrays(num_draws)
+        settings = self._settings(outcome, num_draws)
+        return self._fit(data_tree(arrays, dict(self.target.dims), outcome, settings), outcome)
+
+    def into_store(self, store: Store, progress: bool) -> Fit:
+        """Runs, or goes on, and keeps the draws on disk.
+
+        Raises:
+            KeyboardInterrupt: With a sentence that says how to continue.
+            StoreError: If the disk is full; what is complete is not lost.
+        """
+        with Bars() if progress else nullcontext(silent) as watch:
+            outcome, interrupted = self._driven(store, watch, store.state)
+        if interrupted or outcome is None:
+            raise KeyboardInterrupt(
+                f"The run was interrupted. Everything up to its last checkpoint is in {store.path}: continue with "
+                f"lv.resume({str(store.path)!r}, model, data)."
+            )
+        import json
+
+        from langevin.run.tree import MOST_IN_MEMORY, open_tree
+
+        settings = self._settings(outcome, self.plan.num_draws)
+        attributes = {"settings": json.dumps(settings)}
+        store.finish(self.plan.num_draws, dict(self.target.dims), attributes, outcome.groups, outcome.by_chain)
+        return self._fit(open_tree(store.path, MOST_IN_MEMORY), outcome)
+
+    def record(self) -> dict[str, Any]:
+        """What a run is, so that a change of it is noticed when it is continued."""
+        return {
+            "asked": self.asked.as_json(),
+            "method": describe(self.method),
+            "keep": describe(self.plan.keep),
+            "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "double precision": bool(jax.config.values["jax_enable_x64"]),
+            "data": {name: _digest(column) for name, column in self.table.columns.items()},
+            "constants": {name: _digest(value) for name, value in self.constants.items()},
+            "init": None if self.plan.init is None else _digest(self.plan.init),
+            "model": self.engine.fingerprint(),
+        }
+
+    def _driven(self, sink: Any, watch: Callable[..., None], state: State | None) -> tuple[Outcome | None, bool]:
+        ran = drive(self.engine, sink, watch, state)
+        return ran.outcome, ran.interrupted
+
+    def _settings(self, outcome: Outcome, num_draws: int) -> dict[str, Any]:
+        sentences = (self.method.approximation(self.plan), outcome.remark)
+        return {
+            "method": describe(self.method),
+            "num_chains": self.plan.num_chains,
+            "num_warmup": self.plan.num_warmup,
+            "num_draws": num_draws,
+            "noncentred": self.asked.noncentred,
+            "batches": None if self.plan.batches is None else vars(self.plan.batches),
+            "num_data": self.target.num_data,
+            "seed": self.asked.seed,
+            "keep": describe(self.plan.keep),
+            "approximation": " ".join(sentence for sentence in sentences if sentence),
+            "version": importlib.metadata.version("langevin"),
+            "evidence": outcome.evidence,
+        } | outcome.settings
+
+    def _fit(self, tree: xr.DataTree, outcome: Outcome) -> Fit:
+        from langevin.result import Fit
+
+        fit = Fit(tree, self.target if isinstance(self.target, Posterior) else None, outcome.guide)
+        for finding in fit.verdict:
+            if finding.code != "point":
+                warnings.warn(str(finding), LangevinWarning, stacklevel=4)
+        return fit
+
+
+def prepared(
+    model: Any,
+    table: Table,
+    method: Method,
+    asked: Asked,
+    keep: Keep,
+    constants: Mapping[str, Any],
+    init: Fit | np.ndarray | None,
+) -> Run:
+    """Walks from what a user brings to an engine.
+
+    Args:
+        model: A NumPyro program, or an `lv.Density`.
+        table: The rows.
+        method: The settings.
+        asked: What else was asked for.
+        keep: What is kept of a draw.
+        constants: Arguments of the program that are passed whole.
+        init: An earlier fit to start from, or its flat positions.
+
+    Raises:
+        LangevinError: A sentence, if something does not go together.
+    """
+    needs, batches = method.needs, asked.batches
+    if batches is not None:
+        if needs.minibatches == "none":
+            raise SettingError(
+                f"`{type(method).__name__}` takes all rows in every step: leave `batch_size` out. For minibatches there "
+                "are 'sgld', 'sghmc' and their kin."
+            )
+        batches.check(table.num_rows)
+        batches = batches.resolved(table.num_rows, needs.minibatches == "independent")
+    counts = (asked.num_chains, asked.num_warmup, asked.num_draws, asked.thin)
+    plan = Plan(*counts, batches, Seed(asked.seed), keep)
+    method.check(plan)
+    target = target_of(
+        model,
+        table,
+        constants=constants,
+        rows=asked.rows,
+        noncentred=asked.noncentred,
+        needs=needs,
+        minibatch=batches is not None,
+    )
+    if init is not None:
+        flat = init if isinstance(init, np.ndarray) else _positions_of(init, target)
+        target, plan = starting_at(target, flat), plan._replace(init=flat)
+    return Run(asked, table, constants, method, target, plan, method.engine(target, plan))
+
+
+def method_of(record: Mapping[str, Any], given: Any) -> Method:
+    """The method that a run was begun with, rebuilt from its description, or given again.
+
+    Raises:
+        SettingError: If it cannot be rebuilt and was not given, or another one was given.
+    """
+    described = record["method"]
+    method = from_description(described) if given is None else given
+    if method is None:
+        raise SettingError(
+            f"`resume`: the settings of {described['name']} hold a function, which is not stored. Give the same method "
+            "again: lv.resume(path, model, data, method)."
+        )
+    if describe(method) != described:
+        raise SettingError(f"`resume`: the run was begun with {described}; got {describe(method)}.")
+    return method
+
+
+def keep_of(record: Mapping[str, Any], given: Keep | None) -> Keep:
+    """What the run keeps of a draw, from its description, or given again.
+
+    Raises:
+        SettingError: If it is a function and was not given, or another one was given.
+    """
+    described = record["keep"]
+    if given is None:
+        settings = {name: value for name, value in described.items() if name != "name"}
+        given = Keep(**settings | {"function": None})
+    if describe(given) != described:
+        raise SettingError(f"`resume`: the run keeps {described}; got {describe(given)}. Give the same `keep` again.")
+    return given
+
+
+def check_same(record: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises a SettingError that says what is not as it was when the run was begun."""
+    for package, version in record["versions"].items():
+        if now["versions"].get(package) != version:
+            raise SettingError(
+                f"`resume`: the run was begun with {package} {version}, and this is {now['versions'].get(package)}, "
+                "which may compute other bits. Install that version, or begin anew."
+            )
+    if now["double precision"] != record["double precision"]:
+        kind = "double" if record["double precision"] else "single"
+        raise SettingError(f"`resume`: the run was begun in {kind} precision. Set `jax_enable_x64` as it was.")
+    for where in ("data", "constants"):
+        for name in sorted({*record[where], *now[where]}):
+            before, after = record[where].get(name), now[where].get(name)
+            if before != after:
+                how = "is new" if before is None else "is missing" if after is None else "has other values"
+                raise SettingError(
+                    f"`resume`: `{where}[{name!r}]` {how}. A run goes on only with the {where} it was begun with."
+                )
+    if now["model"] != record["model"]:
+        raise SettingError(
+            "`resume`: the model has changed: its log-density (or the guide, or what is kept of a draw) is computed in "
+            "another way than when the run was begun. Give the model as it was, or begin anew."
+        )
+
+
+def _positions_of(init: Fit, target: Target) -> np.ndarray:
+    """The draws of an earlier fit, flat.
+
+    Raises:
+        SettingError: If the fit is of another model, or has no unconstrained draws.
+    """
+    if not isinstance(target, Posterior):
+        raise SettingError("`init` is for samplers and families; a guide brings its own start. Leave it out.")
+    if "unconstrained_posterior" not in init.data_tree:
+        raise SettingError("`init`: this fit kept no unconstrained positions. Fit it with lv.Keep(unconstrained=True).")
+    leaves = jax.tree.leaves(target.start(np.random.default_rng(0)))
+    group = init.data_tree["unconstrained_posterior"].to_dataset()
+    parts = [np.asarray(group[name].values) for name in group.attrs["leaves"]]
+    shapes, wanted = [part.shape[2:] for part in parts], [np.shape(leaf) for leaf in leaves]
+    if shapes != wanted:
+        raise SettingError(
+            f"`init` is a fit of another model: its unconstrained positions have the shapes {shapes}, and those of "
+            f"this model {wanted}."
+        )
+    dtype = np.result_type(*leaves)
+    return np.concatenate([part.reshape(part.shape[0] * part.shape[1], -1) for part in parts], axis=1).astype(dtype)
+
+
+def _marked(outcome: Outcome, asked: int) -> Outcome:
+    return outcome._replace(evidence={"interrupted": {"asked": asked}, **outcome.evidence})
+
+
+def _digest(value: Any) -> str:
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes() if array.dtype == object else memoryview(array).cast("B"))
+    return digest.hexdigest()
