@@ -6,7 +6,7 @@ import dataclasses
 import importlib.metadata
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin import checks
+from langevin.contracts import Needs
 from langevin.data.batches import Batches
 from langevin.data.table import Table, as_table
 from langevin.drivers import exact, stochastic, variational
@@ -22,14 +23,15 @@ from langevin.drivers.chains import Draws
 from langevin.drivers.estimates import Gradients, gradients_of
 from langevin.drivers.exact import Counts
 from langevin.drivers.scrutiny import Scrutiny
-from langevin.errors import LangevinWarning, ModelError, NeedsGuideError, SettingError
+from langevin.errors import LangevinWarning, SettingError
 from langevin.keys import derive
 from langevin.methods import MAP, SGHMC, VI, CyclicalSGHMC, CyclicalSGLD, Exact, Method, Sampler, as_method
+from langevin.models.build import target_of
 from langevin.models.density import Density
-from langevin.models.program import Program
 from langevin.posterior import Key, Posterior
 from langevin.programs import keep_on_disk
 from langevin.progress import Bars, Watch, silent
+from langevin.variational.flow import is_flow
 
 if TYPE_CHECKING:
     from langevin.result import Fit
@@ -145,7 +147,7 @@ def fit(
         "approximation": approximation(method, batches, () if ran.found is None else ran.found.scored),
         "version": importlib.metadata.version("langevin"),
     }
-    tree = data_tree(ran.draws, _dims(target), settings)
+    tree = data_tree(ran.draws, dict(target.dims), settings)
     if ran.found is not None:
         add_optimisation(tree, ran.found.optimised)
     guide = None if ran.found is None else ran.found.guide
@@ -265,16 +267,19 @@ def _target(
     method: Method,
 ) -> Any:
     """The posterior; or the joint distribution, where variational inference needs that."""
-    if not isinstance(method, VI) or isinstance(model, Density) or not callable(model):
-        return _posterior(model, table, constants, rows, noncentred, batches)
-    if isinstance(method.family, str) and method.local is None:
-        with suppress(NeedsGuideError):
-            return _posterior(model, table, constants, rows, noncentred, batches)
-    return Program(model, constants, rows, noncentred).joint(table, minibatch=batches is not None)
-
-
-def _dims(target: Any) -> dict[str, tuple[str, ...]]:
-    return dict(target.dims) if isinstance(target, Posterior) else target.structure.dims
+    needs = Needs("density")
+    if isinstance(method, VI):
+        in_family = isinstance(method.family, str) or (isinstance(model, Density) and is_flow(method.family))
+        needs = Needs("either" if in_family and method.local is None else "joint")
+    return target_of(
+        model,
+        table,
+        constants=constants,
+        rows=rows,
+        noncentred=noncentred,
+        needs=needs,
+        minibatch=batches is not None,
+    )
 
 
 def _starting_from(init: Fit, posterior: Any) -> tuple[Posterior, np.ndarray]:
@@ -304,26 +309,7 @@ def _starting_from(init: Fit, posterior: Any) -> tuple[Posterior, np.ndarray]:
         )
 
     flat = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
-    return dataclasses.replace(posterior, start=start), flat
-
-
-def _posterior(
-    model: Any,
-    table: Table,
-    constants: Mapping[str, Any],
-    rows: str | tuple[str, ...] | None,
-    noncentred: bool | tuple[str, ...],
-    batches: Batches | None,
-) -> Posterior:
-    if isinstance(model, Density):
-        if constants or rows or noncentred:
-            raise SettingError(
-                "`constants`, `rows` and `noncentred` are for NumPyro programs; a `Density` closes over what it needs."
-            )
-        return model.posterior(table, minibatch=batches is not None)
-    if not callable(model):
-        raise ModelError(f"`model` must be a NumPyro program or an lv.Density; got {model!r}.")
-    return Program(model, constants, rows, noncentred).posterior(table, minibatch=batches is not None)
+    return posterior.with_start(start), flat
 
 
 def _check_together(method: Method, num_draws: int, batches: Batches | None) -> None:
