@@ -134,6 +134,19 @@ def _full_gradient(position):
     return gradient_by_hand(np.asarray(rows["x"]), np.asarray(rows["y"]), position[1:], position[0])
 
 
+# The kernels that remember a log-density or a gradient of the target from one step to the next.
+REMEMBERING = {
+    "sgld, control variate",
+    "sgld, svrg",
+    "sgld, accept on all rows",
+    "sghmc, control variate",
+    "nuts",
+    "hmc, diagonal metric",
+    "mala, dense metric",
+    "rwm",
+}
+
+
 @pytest.fixture(params=KERNELS)
 def case(request):
     return KERNELS[request.param]
@@ -241,13 +254,77 @@ def test_different_keys_move_differently(case):
     kernel = case.make(posterior)
     state = kernel.init(jax.random.key(0), posterior.init(jax.random.key(0)), batch_of(posterior))
 
-    def after_two_steps(key):
-        # Trajectories begin with the draw before them: the key of a first step tells in the second.
-        between, _ = kernel.step(key, state, batch_of(posterior))
-        return flatten(kernel.step(jax.random.fold_in(key, 1), between, batch_of(posterior))[0].position)
+    def after_some_steps(key):
+        # Trajectories begin with the draw before them: the key of a first step tells in the second. Of random walks,
+        # every other proposal is rejected.
+        moved = state
+        for number in range(6):
+            moved, _ = kernel.step(jax.random.fold_in(key, number), moved, batch_of(posterior))
+        return flatten(moved.position)
 
-    a, b = (after_two_steps(jax.random.key(i)) for i in (1, 2))
+    a, b = (after_some_steps(jax.random.key(i)) for i in (1, 2))
     if case.by_hand is ascent_by_hand:
         np.testing.assert_array_equal(a, b)
     else:
         assert (a != b).any()
+
+
+def make_shifted(shift):
+    """The same regression with a further site, which is fixed: the rows are shifted by it."""
+    posterior = make_posterior()
+    density = lv.Density(
+        lambda position: log_prior(position) - 0.5 * position["shift"] ** 2,
+        lambda position, rows: log_likelihood(position, rows | {"y": rows["y"] - position["shift"]}),
+        init=posterior.init(jax.random.key(0)) | {"shift": 0.0},
+    )
+    return density.posterior(posterior.data).given({"shift": shift})
+
+
+def with_memory_of(fresh, state, target):
+    """A fresh state with all that an old one remembers of its own way: momentum, counts, anchor."""
+    own = ("momentum", "thermostat", "step", "preconditioner", "optimizer")
+    kept = {name: getattr(state, name) for name in own if hasattr(state, name)}
+    if jax.tree.leaves(getattr(state, "estimator", ())):
+        anchor = state.estimator.anchor
+        kept["estimator"] = state.estimator._replace(gradient=jax.grad(target.log_density)(anchor))
+    return fresh._replace(**kept)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_refresh_forgets_the_old_target_and_nothing_else(name):
+    before, after = make_shifted(0.0), make_shifted(0.7)
+    old, new = (KERNELS[name].make(target) for target in (before, after))
+    keys = jax.random.split(jax.random.key(4), 5)
+    batch = batch_of(before)
+    state = old.init(keys[0], before.init(keys[0]), batch)
+    for key in keys[1:3]:
+        state, _ = old.step(key, state, batch)
+
+    expected = new.step(keys[4], with_memory_of(new.init(keys[3], state.position, batch), state, after), batch)
+    refreshed = new.step(keys[4], new.refresh(keys[3], state, batch), batch)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), refreshed, expected)
+    stale = new.step(keys[4], state, batch)
+    same = jax.tree.map(lambda a, b: np.allclose(a, b, rtol=1e-3, atol=1e-4), stale, expected)
+    assert all(jax.tree.leaves(same)) == (name not in REMEMBERING)
+
+
+def test_refresh_keeps_shapes_under_jit_and_vmap(case):
+    target = make_shifted(0.7)
+    kernel = case.make(target)
+    keys = jax.random.split(jax.random.key(4), 3)
+    states = jax.vmap(lambda key: kernel.init(key, target.init(jax.random.key(0)), batch_of(target)))(keys)
+    refreshed = jax.jit(jax.vmap(lambda key, state: kernel.refresh(key, state, batch_of(target))))(keys, states)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), refreshed) == jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), states
+    )
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_keys_of_every_kind(case, impl):
+    posterior = make_posterior()
+    kernel = case.make(posterior)
+    key = jax.random.key(3, impl=impl)
+    state = kernel.init(key, posterior.init(key), None)
+    moved, info = kernel.step(jax.random.fold_in(key, 1), kernel.refresh(key, state, None), None)
+    assert np.isfinite(flatten(moved.position)).all()
+    assert np.isfinite(info.log_density)

@@ -2,7 +2,6 @@
 
 LangevinError
 ├── ModelError      a program or density that cannot be used as asked; names the site
-│   └── NeedsGuideError   one that only variational inference with a guide can use
 ├── DataError       rows that cannot be used; names the column and the row
 ├── SettingError    a bad argument; names it, the value received, and what to try
 ├── SamplingError   a run that could not go on; names the chain, the step, and what to try
@@ -18,10 +17,6 @@ class LangevinError(Exception):
 
 class ModelError(LangevinError, ValueError):
     """The model cannot be used in the way that was asked for."""
-
-
-class NeedsGuideError(ModelError):
-    """The model has a site that only variational inference with a guide can handle."""
 
 
 class DataError(LangevinError, ValueError):

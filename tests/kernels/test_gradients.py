@@ -65,7 +65,7 @@ def test_svrg_renews_its_anchor_every_period(posterior):
     memory = estimator.init(jnp.zeros(2))
     anchors = []
     for step in range(7):
-        memory = estimator.refresh(jnp.full(2, float(step)), memory)
+        memory = estimator.advance(jnp.full(2, float(step)), memory)
         anchors.append(float(memory.anchor[0]))
     assert anchors == [0.0, 0.0, 0.0, 3.0, 3.0, 3.0, 6.0]
     np.testing.assert_allclose(memory.gradient, jax.grad(posterior.log_density)(jnp.full(2, 6.0)), rtol=1e-4)
@@ -75,8 +75,8 @@ def test_svrg_under_vmap_reads_all_rows_only_when_it_is_due(posterior):
     """A cond that became a select would evaluate the branch over all rows in every step."""
     estimator = gradients.svrg(posterior, 3)
     memories = jax.vmap(estimator.init)(jnp.zeros((2, 2)))
-    text = str(jax.make_jaxpr(jax.vmap(estimator.refresh))(jnp.ones((2, 2)), memories))
+    text = str(jax.make_jaxpr(jax.vmap(estimator.advance))(jnp.ones((2, 2)), memories))
     assert "cond" in text
     for step in range(4):
-        memories = jax.vmap(estimator.refresh)(jnp.full((2, 2), float(step)), memories)
+        memories = jax.vmap(estimator.advance)(jnp.full((2, 2), float(step)), memories)
     np.testing.assert_allclose(memories.anchor, 3.0)

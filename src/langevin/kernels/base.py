@@ -38,16 +38,35 @@ class Info(Protocol):
         ...
 
 
+def keep(key: Key, state: Any, batch: Batch | None) -> Any:
+    """The state as it is: the `refresh` of a kernel that remembers nothing of its target."""
+    del key, batch
+    return state
+
+
 class Kernel(NamedTuple):
-    """A Markov kernel: two pure functions.
+    """A Markov kernel: three pure functions.
 
     Attributes:
         init: `(key, position, batch) -> state`. May read all rows.
         step: `(key, state, batch) -> (state, info)`. `batch=None` means all rows.
+        refresh: `(key, state, batch) -> state`: to be called when the target has changed since the state was made, as
+            in a Gibbs sweep after another block has moved. What the state remembers of the target (log-densities,
+            gradients) is computed anew; position, momentum and counts stay. May read all rows.
+
+    Example:
+        >>> import jax, langevin as lv
+        >>> density = lv.Density(lambda x: -(x["a"]**2 + (x["b"] - x["a"])**2) / 2, init={"a": 0.0, "b": 0.0})
+        >>> first, second = (lv.kernels.mala(density.posterior().given({"a": value}), 1.0) for value in (0.0, 5.0))
+        >>> state = first.init(jax.random.key(0), {"b": jax.numpy.array(0.0)}, None)
+        >>> state = second.refresh(jax.random.key(1), state, None)
+        >>> float(state.machine.draw.log_density)
+        -25.0
     """
 
     init: Callable[[Key, Position, Batch | None], Any]
     step: Callable[[Key, Any, Batch | None], tuple[Any, Any]]
+    refresh: Callable[[Key, Any, Batch | None], Any] = keep
 
 
 def standard_normal(key: Key, like: Position) -> Position:

@@ -25,13 +25,15 @@ class Estimator(NamedTuple):
 
     Attributes:
         init: `position -> state`. May read all rows.
-        refresh: `(position, state) -> state`, called once before each step.
+        advance: `(position, state) -> state`, called once before each step.
         estimate: `(position, state, batch) -> (log_density, gradient)`.
+        refresh: `state -> state`, called when the target has changed (see `Kernel`). May read all rows.
     """
 
     init: Callable[[Position], Any]
-    refresh: Callable[[Position, Any], Any]
+    advance: Callable[[Position, Any], Any]
     estimate: Callable[[Position, Any, Batch | None], tuple[jax.Array, Position]]
+    refresh: Callable[[Any], Any] = lambda state: state
 
 
 class AnchorState(NamedTuple):
@@ -47,7 +49,7 @@ def minibatch(posterior: Posterior) -> Estimator:
     gradient = jax.value_and_grad(posterior.log_density)
     return Estimator(
         init=lambda position: (),
-        refresh=lambda position, state: state,
+        advance=lambda position, state: state,
         estimate=lambda position, state, batch: gradient(position, batch),
     )
 
@@ -61,8 +63,9 @@ def control_variate(posterior: Posterior, centre: Position | None = None) -> Est
     """
     return Estimator(
         init=lambda position: _anchor(posterior, position if centre is None else centre),
-        refresh=lambda position, state: state,
+        advance=lambda position, state: state,
         estimate=lambda position, state, batch: _anchored(posterior, position, state, batch),
+        refresh=lambda state: _anchor(posterior, state.anchor)._replace(age=state.age),
     )
 
 
@@ -72,15 +75,16 @@ def svrg(posterior: Posterior, period: int) -> Estimator:
     The renewal reads all rows, so `period` should be the number of steps in an epoch or more.
     """
 
-    def refresh(position: Position, state: AnchorState) -> AnchorState:
+    def advance(position: Position, state: AnchorState) -> AnchorState:
         due = state.age >= period
         state = _cond_for_all(due, lambda x, _: _anchor(posterior, x), lambda _, old: old, position, state)
         return state._replace(age=state.age + 1)
 
     return Estimator(
         init=lambda position: _anchor(posterior, position),
-        refresh=refresh,
+        advance=advance,
         estimate=lambda position, state, batch: _anchored(posterior, position, state, batch),
+        refresh=lambda state: _anchor(posterior, state.anchor)._replace(age=state.age),
     )
 
 

@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 from langevin.kernels import metrics
 from langevin.kernels.base import Kernel
 from langevin.kernels.metrics import Metric
-from langevin.keys import at_step
+from langevin.keys import at_step, derive
 from langevin.posterior import Batch, Key, Position, Posterior
 
 NUM_UNIFORMS = 3
@@ -141,9 +141,9 @@ def as_kernel(machine: Machine, posterior: Posterior, step_size: float, metric: 
     are those of the posterior only with `batch=None`.
     """
 
-    def advance(state: Any, key: Key, number: jax.Array, position: Position, batch: Batch | None) -> Any:
+    def advance(state: Any, key: Key, position: Position, batch: Batch | None) -> Any:
         flat, unravel = ravel_pytree(position)
-        noise_key, uniform_key = jax.random.split(at_step(key, number))
+        noise_key, uniform_key = jax.random.split(key)
         noise = jax.random.normal(noise_key, flat.shape, flat.dtype)
         uniforms = jax.random.uniform(uniform_key, (NUM_UNIFORMS,), flat.dtype)
         flattened = flat_metric(metric)
@@ -151,18 +151,26 @@ def as_kernel(machine: Machine, posterior: Posterior, step_size: float, metric: 
         return machine.step(state, Inputs(evaluate, step_size, flattened, noise, uniforms))
 
     def init(key: Key, position: Position, batch: Batch | None) -> MachineState:
-        state, _ = advance(machine.rest(ravel_pytree(position)[0]), key, jnp.uint32(0), position, batch)
+        state, _ = advance(machine.rest(ravel_pytree(position)[0]), key, position, batch)
         return MachineState(position, state)
 
     def step(key: Key, state: MachineState, batch: Batch | None) -> tuple[MachineState, MachineInfo]:
+        # Derived first, then counted: users pass keys such as `jax.random.key(3)`, which may not be counted from.
+        (stream,) = derive(key, 1)
+
         def one(carry: Any) -> Any:
             inner, _, number = carry
-            inner, report = advance(inner, key, number, state.position, batch)
+            inner, report = advance(inner, at_step(stream, number), state.position, batch)
             return inner, report, number + 1
+
+        def goes_on(carry: Any) -> jax.Array:
+            inner, report, number = carry
+            # Where the log-density is not finite no trajectory begins, and another step would find the same.
+            return ~report.done & (inner.ready | (number == 0))
 
         shape = jax.eval_shape(lambda inner: one((inner, None, jnp.uint32(0)))[1], state.machine)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        inner, report, _ = jax.lax.while_loop(lambda c: ~c[1].done, one, (state.machine, nothing, jnp.uint32(0)))
+        inner, report, _ = jax.lax.while_loop(goes_on, one, (state.machine, nothing, jnp.uint32(0)))
         draw = report.draw
         info = MachineInfo(
             draw.log_density,
@@ -176,7 +184,11 @@ def as_kernel(machine: Machine, posterior: Posterior, step_size: float, metric: 
         )
         return MachineState(ravel_pytree(state.position)[1](draw.position), inner), info
 
-    return Kernel(init, step)
+    def refresh(key: Key, state: MachineState, batch: Batch | None) -> MachineState:
+        """Between two draws a trajectory has only begun: another begins, with a velocity of its own."""
+        return init(key, state.position, batch)
+
+    return Kernel(init, step, refresh)
 
 
 def evaluator(

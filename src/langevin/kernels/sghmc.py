@@ -96,10 +96,14 @@ def sghmc(
         momentum = jax.tree.map(lambda p, n, v: keep * p + scale(n, v), state.momentum, white, known)
         path = metrics.unwhiten(metric, jax.tree.map(lambda p, q: h / 2 * (p + q), state.momentum, momentum))
         position = jax.tree.map(lambda x, d: (x + d).astype(x.dtype), state.position, path)
-        memory = estimator.refresh(position, state.estimator)
+        memory = estimator.advance(position, state.estimator)
         log_density, gradient = estimator.estimate(position, memory, batch)
         force = metrics.whiten(metric, gradient)
         momentum = jax.tree.map(lambda p, f, x: (p + h * f).astype(x.dtype), momentum, force, position)
         return SGHMCState(position, momentum, state.step + 1, memory), SGHMCInfo(log_density, h)
 
-    return Kernel(init, step)
+    def refresh(key: Key, state: SGHMCState, batch: Batch | None) -> SGHMCState:
+        del key, batch
+        return state._replace(estimator=estimator.refresh(state.estimator))
+
+    return Kernel(init, step, refresh)

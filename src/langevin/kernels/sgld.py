@@ -94,7 +94,7 @@ def sgld(
         size = jnp.asarray(schedule(state.step), jnp.result_type(float))
         needs_keys = accept is not None or preconditioner.uses_key
         noise_key, gamma_key, accept_key = jax.random.split(key, 3) if needs_keys else (key, key, key)
-        memory = estimator.refresh(state.position, state.estimator)
+        memory = estimator.advance(state.position, state.estimator)
         log_density, gradient = estimator.estimate(state.position, memory, batch)
         adapted, metric, gamma = preconditioner.update(gamma_key, state.position, gradient, batch, state.preconditioner)
         spread = jnp.sqrt(size)
@@ -122,7 +122,12 @@ def sgld(
         chosen = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), moved, stayed)
         return chosen, SGLDInfo(log_density, size, probability)
 
-    return Kernel(init, step)
+    def refresh(key: Key, state: SGLDState, batch: Batch | None) -> SGLDState:
+        del key, batch
+        log_density = posterior.log_density(state.position) if accept == "full" else state.log_density
+        return state._replace(estimator=estimator.refresh(state.estimator), log_density=log_density)
+
+    return Kernel(init, step, refresh)
 
 
 def _log_reversal(drift: Position, reverse_drift: Position, noise: Position, size: jax.Array) -> jax.Array:

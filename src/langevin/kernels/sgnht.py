@@ -88,14 +88,18 @@ def sgnht(
         thermostat = thermostat + h / 2 * _excess_heat(momentum)
         path = metrics.unwhiten(metric, jax.tree.map(lambda p, q: h / 2 * (p + q), state.momentum, momentum))
         position = jax.tree.map(lambda x, d: (x + d).astype(x.dtype), state.position, path)
-        memory = estimator.refresh(position, state.estimator)
+        memory = estimator.advance(position, state.estimator)
         log_density, gradient = estimator.estimate(position, memory, batch)
         force = metrics.whiten(metric, gradient)
         momentum = jax.tree.map(lambda p, f, x: (p + h * f).astype(x.dtype), momentum, force, position)
         moved = SGNHTState(position, momentum, thermostat, state.step + 1, memory)
         return moved, SGNHTInfo(log_density, h, thermostat)
 
-    return Kernel(init, step)
+    def refresh(key: Key, state: SGNHTState, batch: Batch | None) -> SGNHTState:
+        del key, batch
+        return state._replace(estimator=estimator.refresh(state.estimator))
+
+    return Kernel(init, step, refresh)
 
 
 def _excess_heat(momentum: Position) -> jax.Array:

@@ -16,16 +16,15 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions.util import sum_rightmost
 
+from langevin.models.wrappers import unwrapped
+
 LOCATION_SCALE = (dist.Normal, dist.Laplace, dist.Cauchy, dist.StudentT, dist.Gumbel, dist.Logistic)
 
 
 def can_be_noncentred(distribution: Any) -> bool:
     """Whether a site of this distribution has a location and a scale, or a random walk's scale."""
-    if isinstance(distribution, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        return can_be_noncentred(distribution.base_dist)
-    if isinstance(distribution, dist.LogNormal):
-        return True
-    return isinstance(distribution, (*LOCATION_SCALE, dist.MultivariateNormal, dist.GaussianRandomWalk))
+    kinds = (*LOCATION_SCALE, dist.LogNormal, dist.MultivariateNormal, dist.GaussianRandomWalk)
+    return isinstance(unwrapped(distribution), kinds)
 
 
 def from_noise(distribution: Any, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -38,14 +37,13 @@ def from_noise(distribution: Any, noise: jax.Array) -> tuple[jax.Array, jax.Arra
         distribution: One that can be non-centred.
         noise: In the shape of the site.
     """
+    distribution = unwrapped(distribution, masks=False)
     if isinstance(distribution, dist.MaskedDistribution):
         base = distribution.base_dist
         value, log_density = from_noise(base, noise)
         log_density = sum_rightmost(log_density, jnp.ndim(log_density) - jnp.ndim(value) + base.event_dim)
         # A site that is masked has no density of its own: what is left is the determinant, and that only once.
         return value, jnp.where(distribution._mask, log_density, log_density - base.log_prob(value))
-    if isinstance(distribution, dist.Independent | dist.ExpandedDistribution):
-        return from_noise(distribution.base_dist, noise)
     if isinstance(distribution, dist.LogNormal):
         return jnp.exp(distribution.loc + distribution.scale * noise), dist.Normal().log_prob(noise)
     if isinstance(distribution, dist.GaussianRandomWalk):

@@ -12,10 +12,10 @@ import numpy as np
 
 from langevin.data.table import Table, as_arrays, as_table
 from langevin.errors import ModelError
-from langevin.posterior import Batch, Position, Posterior
+from langevin.posterior import Batch, Model, Position, Posterior
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Density:
     """A posterior given by its log-densities, over any pytree of unconstrained arrays.
 
@@ -65,16 +65,11 @@ class Density:
             raise ModelError("`Density` has a `log_likelihood`, which needs rows; got no `data`.")
         if self.log_likelihood is None and table.num_rows:
             raise ModelError("`Density` has no `log_likelihood`, so nothing would use `data`. Give it one.")
-        self._check_shapes(table)
-        return Posterior(
-            data=as_arrays(table, copy=not minibatch),
-            terms=self._terms,
-            num_data=table.num_rows,
-            constrained=lambda position, _: self._report(position),
-            start=self._start,
-            by_rows=table.num_rows > 0,
-            explain=self._explain,
-        )
+        like = self._checked(table)
+        model = Model(self._terms, self._report, self._start, like, explain=self._explain)
+        # A likelihood of one value a row was checked to follow the number of rows.
+        by_rows = self.log_likelihood is not None
+        return Posterior(as_arrays(table, copy=not minibatch), model, table.num_rows, by_rows)
 
     def _terms(self, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
         log_prior = jnp.asarray(self.log_prior(position))
@@ -88,13 +83,17 @@ class Density:
             position = position(jax.random.key(int(generator.integers(2**32))))
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float, jnp.asarray(leaf).dtype)), position)
 
-    def _report(self, position: Position) -> dict[str, jax.Array]:
+    def _report(self, position: Position, data: Batch, hidden: frozenset[str]) -> dict[str, jax.Array]:
+        """What is reported of a position; what `constrain` makes of it has names of its own, and is never hidden."""
+        del data
         if self.constrain is not None:
             return {name: jnp.asarray(value) for name, value in self.constrain(position).items()}
-        leaves, _ = jax.tree_util.tree_flatten_with_path(position)
+        shown = {name: position[name] for name in position if name not in hidden} if hidden else position
+        leaves, _ = jax.tree_util.tree_flatten_with_path(shown)
         return {jax.tree_util.keystr(path, simple=True, separator=".") or "position": leaf for path, leaf in leaves}
 
-    def _check_shapes(self, table: Table) -> None:
+    def _checked(self, table: Table) -> Position:
+        """Checks the functions. Returns the shapes of a position."""
         try:
             position = jax.eval_shape(lambda: self._start(np.random.default_rng(0)))
         except (TypeError, ValueError) as error:
@@ -112,6 +111,7 @@ class Density:
             )
         if self.log_likelihood is not None:
             self._check_other_rows(position, table)
+        return position
 
     def _check_names(self, position: Position) -> None:
         if self.constrain is not None:
@@ -120,7 +120,7 @@ class Density:
                 raise ModelError(
                     f"`Density`: `constrain` must return a dict of name -> array; it returned {reported!r}."
                 )
-        reported = jax.eval_shape(self._report, position)
+        reported = jax.eval_shape(lambda x: self._report(x, None, frozenset()), position)
         if self.constrain is None and len(reported) < len(jax.tree.leaves(position)):
             raise ModelError(
                 f"`Density`: two parts of the position would have one name in {sorted(reported)}. Rename one, or give "

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
-from langevin.errors import ModelError, NeedsGuideError
+from langevin.errors import ModelError
 from langevin.models.centring import can_be_noncentred
+from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch
 
 Call = Callable[[Batch], Any]
@@ -30,11 +30,19 @@ LOOKS_AT_DATA = (
 
 
 class Outline(NamedTuple):
-    """One run of the program, reduced to what is static."""
+    """One run of the program, reduced to what is static.
+
+    Attributes:
+        shapes: For each latent site its unconstrained shape; for a discrete one, the shape of its value.
+        sites: All sites but plates' and parameters', and what they are.
+        plates: The sizes of the plates.
+        params: The names of the `numpyro.param` sites.
+    """
 
     shapes: dict[str, tuple[int, ...]]
     sites: dict[str, dict[str, Any]]
     plates: dict[str, int]
+    params: tuple[str, ...]
 
 
 def is_observed(site: dict[str, Any]) -> bool:
@@ -63,19 +71,23 @@ def row_dim(site: dict[str, Any], row_plates: tuple[str, ...]) -> int | None:
     return None
 
 
-def outline_of(call: Call, columns: dict[str, Any], num_rows: int, guided: bool = False) -> Outline:
+def outline_of(call: Call, columns: dict[str, Any], num_rows: int) -> Outline:
     """Runs the program abstractly on so many rows.
 
     Raises:
         ModelError: If there is a site that no engine can handle.
     """
-    found: dict[str, Any] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
+    outlines: list[Outline] = []
 
     def run(batch: Batch) -> int:
-        trace, latent = trace_of(call, batch, num_rows, guided)
-        found.update(trace)
-        shapes.update(latent)
+        trace, shapes = trace_of(call, batch)
+        kinds = {kind: [name for name in trace if trace[name]["type"] == kind] for kind in ("plate", "param")}
+        for name in kinds["plate"]:
+            _check_plate(name, *trace[name]["args"])
+        # Within the run: what a distribution is may be asked of its arguments, which are tracers.
+        sites = {name: _described(site) for name, site in trace.items() if site["type"] not in kinds}
+        plates = {name: trace[name]["args"][0] for name in kinds["plate"]}
+        outlines.append(Outline(shapes, sites, plates, tuple(kinds["param"])))
         return 0
 
     batch = {name: jax.ShapeDtypeStruct((num_rows, *col.shape[1:]), col.dtype) for name, col in columns.items()}
@@ -86,40 +98,36 @@ def outline_of(call: Call, columns: dict[str, Any], num_rows: int, guided: bool 
             "The program looks at the values of its data while it is being compiled (for instance int(x.max())). "
             f"Compute such numbers beforehand and pass them in `constants`. JAX says: {str(error).splitlines()[0]}"
         ) from error
-    sites = {}
-    for name, site in found.items():
-        if site["type"] == "param" and guided:
-            continue
-        if site["type"] == "param":
-            raise NeedsGuideError(
-                f"Site {name!r} is a `numpyro.param`, which has no prior. Make it a `numpyro.sample` site, or fit the "
-                "program by `lv.VI`, which finds its value."
-            )
-        sites[name] = {
-            "type": site["type"],
-            "is_observed": site.get("is_observed", False),
-            "cond_indep_stack": tuple(site.get("cond_indep_stack", ())),
-            "shape": jnp.shape(site["value"]) if site["type"] != "control_flow" else (),
-            "event_dim": site["fn"].event_dim if site["type"] == "sample" else 0,
-            "batch_shape": site["fn"].batch_shape if site["type"] == "sample" else (),
-            "with_scale": site["type"] == "sample" and can_be_noncentred(site["fn"]),
-            "discrete": site["type"] == "sample" and site["fn"].support.is_discrete,
-            "choices": _choices(site["fn"]) if site["type"] == "sample" else None,
-        }
-    plates = {name: site["args"][0] for name, site in found.items() if site["type"] == "plate"}
-    for name, site in found.items():
-        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-            raise ModelError(
-                f"Plate {name!r} has a `subsample_size`. Leave it out: langevin calls the program with a minibatch of "
-                "the rows, and scales."
-            )
-    return Outline(shapes, sites, plates)
+    return outlines[-1]
+
+
+def _described(site: dict[str, Any]) -> dict[str, Any]:
+    """What is static of a site."""
+    sampled = site["type"] == "sample"
+    return {
+        "type": site["type"],
+        "is_observed": site.get("is_observed", False),
+        "cond_indep_stack": tuple(site.get("cond_indep_stack", ())),
+        "shape": jnp.shape(site["value"]) if site["type"] != "control_flow" else (),
+        "event_dim": site["fn"].event_dim if sampled else 0,
+        "batch_shape": site["fn"].batch_shape if sampled else (),
+        "with_scale": sampled and can_be_noncentred(site["fn"]),
+        "discrete": sampled and site["fn"].support.is_discrete,
+        "choices": _choices(site["fn"]) if sampled and not is_observed(site) else None,
+    }
+
+
+def _check_plate(name: str, size: int, subsample_size: int | None) -> None:
+    if subsample_size not in (None, size):
+        raise ModelError(
+            f"Plate {name!r} has a `subsample_size`. Leave it out: langevin calls the program with a minibatch of "
+            "the rows, and scales."
+        )
 
 
 def _choices(fn: Any) -> int | None:
     """How many values a discrete distribution has, if that is finite and known beforehand."""
-    while isinstance(fn, dist.ExpandedDistribution | dist.MaskedDistribution):
-        fn = fn.base_dist
+    fn = unwrapped(fn)
     if not fn.support.is_discrete or not fn.has_enumerate_support:
         return None
     try:
@@ -129,11 +137,17 @@ def _choices(fn: Any) -> int | None:
 
 
 def trace_of(
-    call: Call, batch: Batch, num_rows: int = 0, guided: bool = False
+    call: Call, batch: Batch, row_plates: tuple[str, ...] = ()
 ) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
-    """One run at a fixed point: the sites, and for each latent one its unconstrained shape."""
+    """One run at a fixed point: the sites, and for each latent one its unconstrained shape.
+
+    Args:
+        call: The program.
+        batch: Rows.
+        row_plates: Plates over the rows, if they are known: all rows then have the same latent values.
+    """
     names: list[str] = []
-    program = handlers.substitute(call, substitute_fn=lambda site: _somewhere(site, names, num_rows, guided))
+    program = handlers.substitute(call, substitute_fn=lambda site: _somewhere(site, names, row_plates))
     with HANDLERS:
         trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
     shapes = {}
@@ -148,21 +162,16 @@ def trace_of(
     return trace, shapes
 
 
-def _somewhere(site: dict[str, Any], names: list[str], num_rows: int, guided: bool) -> Any:
+def _somewhere(site: dict[str, Any], names: list[str], row_plates: tuple[str, ...]) -> Any:
     """Gives a latent site a value, and notes its name.
 
     The value is the same in every run, and at no special point: at 0, `w * x.mean()` would seem not to depend on x.
-    Where each row has its own, all rows have the same.
+    In the plates over the rows, all rows have the same.
     """
     if site["type"] != "sample" or is_observed(site):
         return None
     name, support = site["name"], site["fn"].support
     key = jax.random.fold_in(jax.random.key(0), zlib.crc32(name.encode()))
-    if support.is_discrete and not guided:
-        raise NeedsGuideError(
-            f"Site {name!r} is a discrete latent variable, which has no gradient. Sum it out of the program (a "
-            "mixture: `dist.MixtureSameFamily`), observe it, or fit it by `lv.VI` with a guide."
-        )
     if name not in names:
         names.append(name)
     if support.is_discrete:
@@ -176,8 +185,8 @@ def _somewhere(site: dict[str, Any], names: list[str], num_rows: int, guided: bo
                 "it (`numpyro.infer.reparam`), or give it another prior."
             ) from error
         value = transform(jax.random.uniform(key, transform.inverse_shape(site["fn"].shape()), minval=-1.0))
-    for frame in site["cond_indep_stack"] if guided else ():
+    for frame in site["cond_indep_stack"]:
         axis = jnp.ndim(value) - site["fn"].event_dim + frame.dim
-        if frame.size == num_rows and axis >= 0 and value.shape[axis] == num_rows:
+        if frame.name in row_plates and axis >= 0 and value.shape[axis] == frame.size:
             value = jnp.broadcast_to(jnp.take(value, jnp.array([0]), axis=axis), value.shape)
     return value

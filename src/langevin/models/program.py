@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,11 @@ from langevin.data.table import Table, as_arrays
 from langevin.errors import ModelError
 from langevin.models import outline, structure
 from langevin.models.centring import can_be_noncentred
-from langevin.models.joint import Joint
+from langevin.models.joint import Called, Joint
 from langevin.models.placing import log_det_of, place_site
 from langevin.models.structure import Structure
-from langevin.posterior import Batch, Position, Posterior
+from langevin.models.wrappers import unwrapped
+from langevin.posterior import Batch, Model, Position, Posterior
 
 INIT_RADIUS = 2.0
 
@@ -69,23 +70,10 @@ class Program:
         Raises:
             ModelError: Names the site that cannot be handled, and says what to do.
         """
-        self._check_names(table)
-        found = structure.find(self.call, table, self.rows, minibatch)
-        self._check_noncentred(found)
-        return Posterior(
-            data=as_arrays(table, copy=not minibatch),
-            terms=lambda position, batch: self._terms(found, position, batch),
-            num_data=table.num_rows,
-            constrained=lambda position, data: self._report(found, position, data),
-            start=lambda generator: _start(found, generator),
-            dims=tuple((name, found.dims[name]) for name in found.reported),
-            by_rows=minibatch,
-            explain=lambda position, data: self._explain(found, position, data),
-            gaussian_priors=lambda position, batch: self._gaussian_priors(found, position, batch),
-        )
+        return self._posterior(table, self._structure(table, minibatch), minibatch)
 
     def joint(self, table: Table, *, minibatch: bool = False) -> Joint:
-        """The program for engines that bring a guide: it may have parameters, and latent sites of any kind.
+        """The program as the joint distribution of its sites: it may have parameters, and latent sites of any kind.
 
         Args:
             table: The rows.
@@ -94,15 +82,51 @@ class Program:
         Raises:
             ModelError: Names the site that cannot be handled, and says what to do.
         """
-        self._check_names(table)
-        if self.noncentred:
-            raise ModelError("`noncentred` is not for a guide, which has its own sites. Leave it out.")
-        found = structure.find(self.call, table, self.rows, minibatch, guided=True)
-        return Joint(as_arrays(table, copy=not minibatch), self.function, self.constants, found, table.num_rows)
+        return self._joint(table, self._structure(table, minibatch), minibatch)
+
+    def target(
+        self, table: Table, kind: Literal["density", "joint", "either"], *, minibatch: bool = False
+    ) -> Posterior | Joint:
+        """The posterior ("density") or the joint; "either" is the posterior, unless something stands in its way.
+
+        Raises:
+            ModelError: Names the site that cannot be handled, and says what to do.
+        """
+        sites = self._structure(table, minibatch)
+        if kind == "joint" or (kind == "either" and sites.obstacles):
+            return self._joint(table, sites, minibatch)
+        return self._posterior(table, sites, minibatch)
 
     def call(self, batch: Batch) -> Any:
         """Runs the program on these rows."""
         return self.function(**batch, **self.constants)
+
+    def _structure(self, table: Table, minibatch: bool) -> Structure:
+        self._check_names(table)
+        return structure.find(self.call, table, self.rows, minibatch)
+
+    def _posterior(self, table: Table, sites: Structure, minibatch: bool) -> Posterior:
+        if sites.obstacles:
+            raise ModelError(sites.obstacles[0])
+        self._check_noncentred(sites)
+        dtype = jnp.result_type(float)
+        model = Model(
+            terms=lambda position, batch: self._terms(sites, position, batch),
+            report=lambda position, data, hidden: self._report(sites, position, data, hidden),
+            start=lambda generator: _start(sites, generator),
+            like={name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in sites.shapes.items()},
+            dims=tuple((name, sites.dims[name]) for name in sites.reported),
+            explain=lambda position, data: self._explain(sites, position, data),
+            gaussian_priors=lambda position, batch: self._gaussian_priors(sites, position, batch),
+        )
+        # Where minibatches are asked for, `structure.find` checked that the rows are independent.
+        return Posterior(as_arrays(table, copy=not minibatch), model, table.num_rows, by_rows=minibatch)
+
+    def _joint(self, table: Table, sites: Structure, minibatch: bool) -> Joint:
+        if self.noncentred:
+            raise ModelError("`noncentred` is not for a guide, which has its own sites. Leave it out.")
+        called = Called(self.function, self.constants)
+        return Joint(as_arrays(table, copy=not minibatch), called, sites, table.num_rows)
 
     def _check_names(self, table: Table) -> None:
         overlap = set(table.columns) & set(self.constants)
@@ -175,16 +199,16 @@ class Program:
         for name, site in self._trace(position, batch).items():
             if name not in found.shapes or site["scale"] is not None or self._is_noncentred(site):
                 continue
-            prior = site["fn"]
-            while isinstance(prior, dist.Independent | dist.ExpandedDistribution):
-                prior = prior.base_dist
+            prior = unwrapped(site["fn"], masks=False)
             if type(prior) is dist.Normal:
                 priors[name] = prior
         return priors
 
-    def _report(self, found: Structure, position: Position, batch: Batch) -> dict[str, jax.Array]:
+    def _report(
+        self, sites: Structure, position: Position, batch: Batch, hidden: frozenset[str]
+    ) -> dict[str, jax.Array]:
         trace = self._trace(position, batch)
-        return {name: jnp.asarray(trace[name]["value"]) for name in found.reported}
+        return {name: jnp.asarray(trace[name]["value"]) for name in sites.reported if name not in hidden}
 
     def _explain(self, found: Structure, position: Position, batch: Batch) -> str:
         sites: dict[str, dict[str, Any]] = {}

@@ -8,8 +8,8 @@ log-likelihood differs, the rows are not independent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ import numpy as np
 
 from langevin.run import compilation
 from langevin.data.table import Table
-from langevin.errors import ModelError, NeedsGuideError
+from langevin.errors import ModelError
 from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
 from langevin.posterior import Batch
 
@@ -45,33 +45,46 @@ class Value(NamedTuple):
     choices: int | None
 
 
-class Structure(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Structure:
     """The sites of a program, by what they are.
 
     Attributes:
-        shapes: For each latent site, its unconstrained shape.
+        shapes: For each latent site, its unconstrained shape; for a discrete one, the shape of its value.
         reported: The names that a draw reports: latent sites, then deterministic ones.
         dims: For each reported name, the names of its dimensions: the plates it is in, then numbers.
         row_plates: The plates over the rows; empty if there are none.
         with_scale: The latent sites that can be non-centred.
         local: The latent sites inside the plate over the rows.
-        discrete: The latent sites with discrete values, whose shape is that of the value.
+        discrete: The latent sites with discrete values.
         values: For each latent site, what its value is like.
+        params: The names of the `numpyro.param` sites.
+        obstacles: What stands in the way of a log-density over unconstrained positions, in sentences; empty if nothing.
     """
 
     shapes: dict[str, tuple[int, ...]]
     reported: tuple[str, ...]
     dims: dict[str, tuple[str, ...]]
     row_plates: tuple[str, ...]
-    with_scale: tuple[str, ...] = ()
-    local: tuple[str, ...] = ()
-    discrete: tuple[str, ...] = ()
-    values: Mapping[str, Value] = MappingProxyType({})
+    with_scale: tuple[str, ...]
+    local: tuple[str, ...]
+    discrete: tuple[str, ...]
+    values: dict[str, Value]
+    params: tuple[str, ...]
+    obstacles: tuple[str, ...]
+
+    def without(self, names: Iterable[str]) -> Structure:
+        """The structure of the program with these sites fixed."""
+        gone = set(names)
+        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for kind in ("shapes", "dims", "values"):
+            parts[kind] = {name: value for name, value in parts[kind].items() if name not in gone}
+        for kind in ("reported", "with_scale", "local", "discrete", "params"):
+            parts[kind] = tuple(name for name in parts[kind] if name not in gone)
+        return Structure(**parts)
 
 
-def find(
-    call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch: bool, guided: bool = False
-) -> Structure:
+def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch: bool) -> Structure:
     """Runs the program abstractly and sorts its sites.
 
     Args:
@@ -79,24 +92,20 @@ def find(
         table: The rows.
         rows: The name of the plate over them.
         minibatch: Whether the program will be called with some of the rows.
-        guided: Whether a guide will give the latent sites their values. Then they may be discrete, or inside the plate
-            over the rows, and the program may have parameters.
 
     Raises:
-        ModelError: Names the site that stands in the way, and says what to do.
+        ModelError: Names the site that no engine can handle, and says what to do.
     """
-    outline = outline_of(call, table.columns, table.num_rows, guided)
-    row_plates = _row_plates(call, table, outline, rows, minibatch, guided)
+    outline = outline_of(call, table.columns, table.num_rows)
+    row_plates = _row_plates(call, table, outline, rows, minibatch)
     latent = [name for name, site in outline.sites.items() if name in outline.shapes]
     derived = [name for name, site in outline.sites.items() if site["type"] == "deterministic"]
-    if not latent and not guided:
+    if not latent and not outline.params:
         raise ModelError("The program has no latent site: there is nothing to infer. Did you observe every site?")
     _check_shapes(outline, row_plates)
     if minibatch:
-        if not guided:
-            _check_local(outline, row_plates)
         _check_observed(outline, row_plates)
-        derived = _check_global(call, table, outline, row_plates, derived, guided)
+        derived = _check_global(call, table, outline, row_plates, derived)
     reported = tuple(latent + derived)
     for name in reported:
         if name in TAKEN:
@@ -110,6 +119,8 @@ def find(
         local=tuple(name for name in latent if row_dim(outline.sites[name], row_plates) is not None),
         discrete=tuple(name for name in latent if outline.sites[name]["discrete"]),
         values={name: _value(outline.sites[name]) for name in latent},
+        params=outline.params,
+        obstacles=tuple(_obstacles(outline, row_plates if minibatch else ())),
     )
 
 
@@ -124,7 +135,6 @@ def _row_plates(
     outline: Outline,
     rows: str | tuple[str, ...] | None,
     minibatch: bool,
-    guided: bool = False,
 ) -> tuple[str, ...]:
     if not isinstance(rows, str | list | tuple | None):
         raise ModelError(f"`rows` must be the name of a plate; got {rows!r}.")
@@ -138,7 +148,7 @@ def _row_plates(
     candidates = sized
     other = table.num_rows - 1 if table.num_rows > 1 else 2
     try:
-        plates = outline_of(call, table.columns, other, guided).plates
+        plates = outline_of(call, table.columns, other).plates
     except Exception as error:
         if minibatch:
             raise ModelError(
@@ -177,13 +187,25 @@ def _row_plates(
     return tuple(candidates)
 
 
-def _check_local(outline: Outline, row_plates: tuple[str, ...]) -> None:
-    for name, site in outline.sites.items():
-        if name in outline.shapes and row_dim(site, row_plates) is not None:
-            raise NeedsGuideError(
+def _obstacles(outline: Outline, minibatched: tuple[str, ...]) -> Iterator[str]:
+    """What stands in the way of a log-density, where minibatches are taken of these plates."""
+    for name in outline.shapes:
+        if outline.sites[name]["discrete"]:
+            yield (
+                f"Site {name!r} is a discrete latent variable, which has no gradient. Sum it out of the program (a "
+                "mixture: `dist.MixtureSameFamily`), observe it, or fit it by `lv.VI` with a guide."
+            )
+    for name in outline.params:
+        yield (
+            f"Site {name!r} is a `numpyro.param`, which has no prior. Make it a `numpyro.sample` site, or fit the "
+            "program by `lv.VI`, which finds its value."
+        )
+    for name in outline.shapes:
+        if row_dim(outline.sites[name], minibatched) is not None:
+            yield (
                 f"Site {name!r} is latent and inside the plate over the rows: each row has its own, and a minibatch "
                 "sees only a few of them. Integrate it out of the program, leave `batch_size` out, or fit by `lv.VI` "
-                "with a guide that tells a row's own from the row."
+                "with an amortised guide (an encoder), which computes it from the row."
             )
 
 
@@ -208,7 +230,7 @@ def _check_shapes(outline: Outline, row_plates: tuple[str, ...]) -> None:
 
 
 def _check_global(
-    call: Call, table: Table, outline: Outline, row_plates: tuple[str, ...], derived: list[str], guided: bool
+    call: Call, table: Table, outline: Outline, row_plates: tuple[str, ...], derived: list[str]
 ) -> list[str]:
     """Checks that what is outside the row plate ignores the rows, and that rows ignore each other.
 
@@ -216,7 +238,7 @@ def _check_global(
     """
     last = table.num_rows - 1
     spaced = np.linspace(0, last, min(table.num_rows, MOST_COMPARED)).astype(int)
-    one, many = _values(call, table, ([0], [last, 0, *spaced]), outline, row_plates if guided else None)
+    one, many = _values(call, table, ([0], [last, 0, *spaced]), outline, row_plates)
     for name, (kind, value) in one.items():
         site, other = outline.sites[name], many[name][1]
         if kind == "deterministic":
@@ -258,17 +280,16 @@ def _check_independent(name: str, alone: np.ndarray, in_company: np.ndarray) -> 
 
 
 def _values(
-    call: Call, table: Table, indices: tuple[list[int], ...], outline: Outline, guided: tuple[str, ...] | None
+    call: Call, table: Table, indices: tuple[list[int], ...], outline: Outline, row_plates: tuple[str, ...]
 ) -> list[dict[str, tuple[str, np.ndarray]]]:
     """Runs the program on a few sets of rows. Returns each site's log-probability, or a deterministic one's value.
 
-    With a guide, given the plates over the rows, latent sites inside these may follow the number of rows.
+    Latent sites inside the plates over the rows may follow the number of rows.
     """
     kinds = {name: site["type"] for name, site in outline.sites.items() if site["type"] in ("sample", "deterministic")}
 
     def run(batch: Batch) -> dict[str, jax.Array]:
-        num_rows = len(next(iter(batch.values())))
-        trace, shapes = trace_of(call, batch, num_rows, guided is not None)
+        trace, shapes = trace_of(call, batch, row_plates)
         changed = {name for name, site in trace.items() if site["type"] in ("sample", "deterministic")} ^ set(kinds)
         if changed:
             raise ModelError(
@@ -276,7 +297,7 @@ def _values(
                 "Make it depend on `constants`, or leave `batch_size` out."
             )
         for name, shape in shapes.items():
-            local = guided is not None and row_dim(outline.sites[name], guided) is not None
+            local = row_dim(outline.sites[name], row_plates) is not None
             if shape != outline.shapes[name] and not local:
                 raise ModelError(
                     f"The shape of latent site {name!r} follows the number of rows, and a minibatch sees only a few of "

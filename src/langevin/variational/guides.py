@@ -18,6 +18,7 @@ from numpyro.ops.provenance import eval_provenance
 from langevin.errors import ModelError
 from langevin.models.joint import Joint, Trace
 from langevin.models.outline import is_observed
+from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch
 from langevin.variational.elbo import Wiring
 from langevin.variational.families import Family
@@ -83,7 +84,7 @@ def guided(
     scored = tuple(
         name
         for name in latent
-        if not isinstance(_base(run.guide[name]["fn"]), dist.Delta)
+        if not isinstance(unwrapped(run.guide[name]["fn"]), dist.Delta)
         and (gradient == "score" or not run.guide[name]["fn"].has_rsample)
     )
     if scored and any(site["type"] == "control_flow" for site in run.guide.values()):
@@ -146,17 +147,11 @@ def per_site(joint: Joint, families: Mapping[str, Any], rows_a_call: int) -> Cal
     return guide
 
 
-def _base(fn: Any) -> Any:
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        fn = fn.base_dist
-    return fn
-
-
 def _points(guide: Trace) -> tuple[str, ...]:
     """The sites that have one value. In an automatic guide, what is made from an auxiliary draw is not one of them."""
     if any(site["type"] == "sample" and site["infer"].get("is_auxiliary", False) for site in guide.values()):
         return ()
-    return tuple(name for name in drawn(guide) if isinstance(_base(guide[name]["fn"]), dist.Delta))
+    return tuple(name for name in drawn(guide) if isinstance(unwrapped(guide[name]["fn"]), dist.Delta))
 
 
 def _rows(joint: Joint, count: int) -> Batch:
@@ -269,7 +264,7 @@ def _check_sites(joint: Joint, run: _Run) -> None:
 
 def _check_support(name: str, q: Any, p: Any) -> None:
     """Checks that q draws nothing where p has no density."""
-    q = _base(q)
+    q = unwrapped(q)
     if isinstance(q, dist.Delta):
         return
     of_q, of_p = (_plain(fn.support) for fn in (q, p))

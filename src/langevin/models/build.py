@@ -1,0 +1,57 @@
+"""From what a user brings to the target that a method needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from langevin.data.table import Table
+from langevin.errors import ModelError, SettingError
+from langevin.models.density import Density
+from langevin.models.joint import Joint
+from langevin.models.program import Program
+from langevin.posterior import Posterior
+
+if TYPE_CHECKING:
+    from langevin.contracts import Needs
+
+
+def target_of(
+    model: Callable[..., Any] | Density,
+    table: Table,
+    *,
+    constants: Mapping[str, Any],
+    rows: str | tuple[str, ...] | None,
+    noncentred: bool | tuple[str, ...],
+    needs: Needs,
+    minibatch: bool,
+) -> Posterior | Joint:
+    """The target of a run.
+
+    Args:
+        model: A NumPyro program, or an `lv.Density`.
+        table: The rows.
+        constants: Arguments of the program that are passed whole.
+        rows: The name of the program's plate over the rows, where it cannot be told by its size.
+        noncentred: Sites of the program whose noise is inferred, in place of the site itself.
+        needs: What the method needs. "either" is the log-density, unless the program has something that stands in its
+            way: a discrete latent site, a `numpyro.param`, or, with minibatches, a latent site of every row.
+        minibatch: Whether the target will see minibatches.
+
+    Raises:
+        ModelError: If the model does not have what is needed; names the site, and says what to do.
+        SettingError: If settings are for programs, and the model is a density.
+    """
+    if isinstance(model, Density):
+        if constants or rows or noncentred:
+            raise SettingError(
+                "`constants`, `rows` and `noncentred` are for NumPyro programs; a `Density` closes over what it needs."
+            )
+        if needs.target == "joint":
+            raise SettingError(
+                "`VI`: guides and distributions by site are for NumPyro programs, not for an lv.Density."
+            )
+        return model.posterior(table, minibatch=minibatch)
+    if not callable(model):
+        raise ModelError(f"`model` must be a NumPyro program or an lv.Density; got {model!r}.")
+    return Program(model, constants, rows, noncentred).target(table, needs.target, minibatch=minibatch)
