@@ -4,7 +4,7 @@ import contextlib
 
 import jax
 
-from langevin import programs
+from langevin.run import compilation
 
 
 @contextlib.contextmanager
@@ -26,4 +26,4 @@ def compilations():
 def forget():
     """Forgets compiled programs: they are known by their model, which a bug that is put in leaves as it is."""
     jax.clear_caches()
-    programs._kept.clear()
+    compilation._kept.clear()

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from langevin import diagnostics, kernels
     from langevin.data.batches import Batches
-    from langevin.errors import DataError, LangevinError, LangevinWarning, ModelError, SamplingError, SettingError
-    from langevin.inference import elbo_gradients, fit
+    from langevin.errors import DataError, LangevinError, LangevinWarning, ModelError, SamplingError, SettingError, StoreError
+    from langevin.inference import elbo_gradients, fit, resume
     from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
     from langevin.methods import HMC, MALA, MAP, NUTS, RWM, SGHMC, SGLD, SGNHT, VI, CyclicalSGHMC, CyclicalSGLD, RMSprop
     from langevin.models.density import Density
     from langevin.posterior import Posterior
     from langevin.result import Fit
+    from langevin.run.keep import Keep
     from langevin.store import load
 
 # Names are imported when they are first used: the command answers --help without importing JAX.
@@ -27,6 +28,7 @@ _HOMES = {
     "DataError": "langevin.errors",
     "Density": "langevin.models.density",
     "Fit": "langevin.result",
+    "Keep": "langevin.run.keep",
     "LangevinError": "langevin.errors",
     "LangevinWarning": "langevin.errors",
     "MAP": "langevin.methods",
@@ -43,10 +45,12 @@ _HOMES = {
     "SGNHT": "langevin.methods",
     "SamplingError": "langevin.errors",
     "SettingError": "langevin.errors",
+    "StoreError": "langevin.errors",
     "VI": "langevin.methods",
     "elbo_gradients": "langevin.inference",
     "fit": "langevin.inference",
     "load": "langevin.store",
+    "resume": "langevin.inference",
 }
 
 __all__ = [
@@ -67,6 +71,7 @@ __all__ = [
     "DataError",
     "Density",
     "Fit",
+    "Keep",
     "LangevinError",
     "LangevinWarning",
     "ModelError",
@@ -75,11 +80,13 @@ __all__ = [
     "RMSprop",
     "SamplingError",
     "SettingError",
+    "StoreError",
     "diagnostics",
     "elbo_gradients",
     "fit",
     "kernels",
     "load",
+    "resume",
 ]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from langevin.cache import keep_by_environment
+from langevin.run.cache import keep_by_environment
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian inference at the price of SGD.")
 

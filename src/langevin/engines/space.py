@@ -43,6 +43,11 @@ class Space:
         gist = lambda: gist_of_density(target, self.example, self._batch_size, twice=twice)  # noqa: E731
         self.programs = Programs(gist, largest)
 
+    @property
+    def laid_out(self) -> Posterior:
+        """The target with its rows in their first random order, as minibatches are taken from."""
+        return self.target if self.rows is None else self.target.with_data(self.rows[1].at(0)[0])
+
     def tree(self, leaves: Sequence[Any]) -> Position:
         """Leaves as a position."""
         return jax.tree.unflatten(jax.tree.structure(self.example), list(leaves))

@@ -162,7 +162,7 @@ class StochasticEngine:
 
     def _measure(self, state: State, limit: int) -> tuple[State, Chunk]:
         del limit
-        target = self._target if self._space.rows is None else self._target.with_data(self._space.rows[1].at(0)[0])
+        target = self._space.laid_out
         found = modes_from(self._programs, target, self._space.tree(state["positions"]))
         seed, batches = self._plan.seed.child("measure"), self._plan.batches
         epoch, dtype = state["tuning"]["epoch"], np.result_type(*jax.tree.leaves(self._space.example))
@@ -203,7 +203,7 @@ class StochasticEngine:
         looked_at = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in state["recent"]])
         value, error = math.inf, 0.0
         if not lost:
-            arguments = (self._plan.batches, self._target, looked_at, tuning.centre, seed.child("width"))
+            arguments = (self._plan.batches, self._space.laid_out, looked_at, tuning.centre, seed.child("width"))
             value, error = mean_and_error(width(self._programs, *arguments))
         fine = value < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error
         if fine or state["attempt"] == MOST_HALVINGS:
@@ -235,7 +235,7 @@ class StochasticEngine:
             tuning = tuning._replace(metric=metric)
         if self._method.takes_noise_off and batches is not None:
             words = self._plan.seed.child("burn-in", "noise").key_words()
-            arguments = (self._target, None, None, positions, words)
+            arguments = (self._space.laid_out, None, None, positions, words)
             noise = self._programs(landscape.gradient_noise, (batches, "minibatch"), *arguments)
             tuning = tuning._replace(gradient_noise=mean_over_chains(noise).variance)
         leaves = tuple(jax.tree.leaves(positions))
@@ -341,13 +341,12 @@ class StochasticEngine:
         sample, tuning, batches = state["sample"], self._tuning(state), self._plan.batches
         if not running.any() or not sample["positions"]:
             return {}
-        evidence = {}
-        seed = self._plan.seed.child("scrutiny")
+        evidence, seed, target = {}, self._plan.seed.child("scrutiny"), self._space.laid_out
         # All chains, so that the programs have one shape; those that stopped are left out of the result.
         positions = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in sample["positions"]])
         if batches is not None and tuning.gradient_noise is not None and state["autocorrelation_time"] is not None:
             static = (batches, self._method.estimator)
-            ratios = noise_at_draws(self._programs, static, self._target, tuning, positions, seed.child("noise"))
+            ratios = noise_at_draws(self._programs, static, target, tuning, positions, seed.child("noise"))
             by_chain = ratios.mean(axis=1)[running]
             evidence["noise"] = {"ratio": float(by_chain[np.argmax(np.abs(np.log(by_chain)))])}
         count = sample["positions"][0].shape[0]
@@ -356,7 +355,7 @@ class StochasticEngine:
             weights = np.swapaxes(sample["weights"], 0, 1)[:, chosen] * running[:, None].astype(np.float64)
             some = jax.tree.map(lambda leaf: leaf[:, chosen], positions)
             middle = jax.tree.map(lambda leaf: np.tensordot(weights / weights.sum(), leaf, 2).astype(leaf.dtype), some)
-            blocks = width(self._programs, batches, self._target, some, middle, seed.child("width"))
+            blocks = width(self._programs, batches, target, some, middle, seed.child("width"))
             value, error = mean_and_error(blocks[running])
             evidence["width"] = {"value": value, "error": error}
         return evidence

@@ -79,7 +79,7 @@ def compiled(
     """
     leaves, structure = jax.tree.flatten(arguments)
     described = repr(static)
-    around = (function, f"{described} {jax.devices()} {_shapes(leaves)}")
+    around = (function, f"{described} {jax.devices()} {_paths(arguments)} {_shapes(leaves)}")
     # An address says nothing of what is there: then only the text of the program does.
     model = model if " at 0x" not in described else lambda: None
     # The first program of its kind is not worth the time to look for another.
@@ -121,7 +121,7 @@ class Programs:
 
     def __call__(self, function: Callable[..., Any], static: Any, *arguments: Any) -> Any:
         """`function(static, *arguments)`."""
-        key = (function, repr(static))
+        key = (function, repr(static), _paths(arguments))
         if key not in self._made:
             self._made[key] = compiled(function, static, *arguments, model=self._model, largest=self._largest)
         return self._made[key](*arguments)
@@ -163,6 +163,11 @@ def prepared(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
         _keep(key, program)
     found = program
     return lambda *arguments: found(*jax.tree.leaves(arguments))
+
+
+def _paths(arguments: Any) -> tuple[str, ...]:
+    """Where the leaves are: a structure without what is static in it, which the gist of a model knows."""
+    return tuple(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(arguments)[0])
 
 
 def _shapes(leaves: list[Any]) -> list[Any]:
