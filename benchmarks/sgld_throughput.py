@@ -20,12 +20,12 @@ import jax
 import jax.numpy as jnp
 import machine
 import numpy as np
+from langevin.drivers.chains import Chains
 from problems import logistic_data, logistic_model
 
 import langevin as lv
 from langevin.data.batches import Batches
 from langevin.data.table import as_table
-from langevin.drivers.chains import Chains
 from langevin.models.program import Program
 from langevin.tuning import Tuning
 

@@ -2,6 +2,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Else pytest would import it when a short session ends, by a parser of Python 3.11 that two threads cannot use at a
+# time, and a fit imports ArviZ in another.
+import hypothesis  # noqa: F401
 import jax
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import langevin as lv
-from langevin import programs
+from langevin.run import compilation as programs
 from langevin.drivers import exact, trajectories
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")]

@@ -4,14 +4,15 @@ import itertools
 
 import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from compilation import compilations
 from targets import linear_regression
 
 import langevin as lv
-from langevin.data.table import as_table
 from langevin.methods import BY_NAME, describe, from_description
 from langevin.run import drive
-from langevin.run.store import Store
 
 # Few draws are flagged, which is right, and not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
@@ -61,3 +62,202 @@ def test_one_cut_or_many(name, monkeypatch):
         with monkeypatch.context() as patch:
             cut(patch, limits)
             assert_same(fit(name), whole)
+
+
+class Killed(BaseException):
+    """What ends a run at once, as a kill does: nothing catches it."""
+
+
+def killed_at(monkeypatch, number):
+    """Makes a run die before its chunk of this number, with checkpoints that lag behind."""
+    clock = itertools.count()
+
+    def decide(self, phase):
+        now = next(clock)
+        if now == number:
+            raise Killed
+        return [1, 5, 40, 200][now % 4], now % 3 == 0
+
+    monkeypatch.setattr(drive._Clock, "decide", decide)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_killed_and_resumed(name, monkeypatch, tmp_path):
+    whole = fit(name)
+    for number in (0, 1, 4, 11, 23):
+        path = tmp_path / str(number)
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            killed_at(patch, number)
+            fit(name, store=path)
+            raise Killed  # a run that was over before
+        with monkeypatch.context() as patch:
+            cut(patch, [3, 64, 300])
+            resumed = lv.resume(path, TARGET.model, TARGET.data, progress=False)
+        assert_same(resumed, whole)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_saved_and_loaded(name, tmp_path):
+    whole = fit(name)
+    whole.save(tmp_path / "saved")
+    assert_same(lv.load(tmp_path / "saved"), whole)
+    assert_same(fit(name, store=tmp_path / "run"), whole)
+    assert_same(lv.load(tmp_path / "run"), whole)
+    assert repr(lv.load(tmp_path / "run")) == repr(whole)
+
+
+@pytest.mark.parametrize("name", [name for name in BY_NAME if name != "map"])
+def test_more_draws_are_those_of_a_longer_run(name, tmp_path):
+    longer = fit(name, num_draws=80, thin=2) if "cyclical" not in name else None
+    first = fit(name, store=tmp_path / "run", thin=2)
+    more = lv.resume(tmp_path / "run", TARGET.model, TARGET.data, num_draws=80, progress=False)
+    assert more.posterior.sizes["draw"] == 80
+    for site in first.posterior:
+        np.testing.assert_array_equal(more.posterior[site][:, :40], first.posterior[site])
+        if longer is not None:
+            np.testing.assert_array_equal(more.posterior[site], longer.posterior[site])
+    # Asked for once, it stays asked for.
+    again = lv.resume(tmp_path / "run", TARGET.model, TARGET.data, progress=False)
+    assert again.posterior.sizes["draw"] == 80
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_method_can_be_rebuilt_from_its_description(name):
+    method = BY_NAME[name]()
+    assert from_description(describe(method)) == method
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_second_fit_compiles_nothing(name):
+    fit(name)
+    with compilations() as seen:
+        fit(name, seed=4)
+    assert seen == []
+
+
+def interrupted_at(monkeypatch, phase, number):
+    """Makes Ctrl-C come before the chunk of this number in a phase."""
+    clock = itertools.count()
+
+    def decide(self, now):
+        if now == phase and next(clock) == number:
+            raise KeyboardInterrupt
+        return 40, True
+
+    monkeypatch.setattr(drive._Clock, "decide", decide)
+
+
+LAST_PHASE = {"vi": "fitting", "map": "climbing"}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("number", [2, 3])
+def test_ctrl_c_in_memory_returns_what_there_is(name, number, monkeypatch):
+    """Samplers have the draws so far; a fit of q or a climb has something after its first steps."""
+    phase = LAST_PHASE.get(name, "sampling")
+    more = {"num_draws": 400, "thin": 1} if phase == "sampling" else {}
+    whole = fit(name, **more)
+    interrupted_at(monkeypatch, phase, number)
+    part = fit(name, **more)
+    assert part.verdict[0].code == "interrupted"
+    assert "interrupted" in repr(part)
+    if phase == "sampling":
+        count = part.posterior.sizes["draw"]
+        assert 0 < count < 400
+        for site in part.posterior:
+            np.testing.assert_array_equal(part.posterior[site], whole.posterior[site][:, :count])
+
+
+@pytest.mark.parametrize("name", ["nuts", "sgld"])
+def test_ctrl_c_before_the_first_draw_says_so(name, monkeypatch):
+    interrupted_at(monkeypatch, "start", 0)
+    with pytest.raises(KeyboardInterrupt, match="before its first draw"):
+        fit(name)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_ctrl_c_on_disk_says_how_to_continue(name, monkeypatch, tmp_path):
+    whole = fit(name)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match=r"continue with lv\.resume\('.*run'"):
+        interrupted_at(patch, LAST_PHASE.get(name, "sampling"), 0)
+        fit(name, store=tmp_path / "run")
+    assert_same(lv.resume(tmp_path / "run", TARGET.model, TARGET.data, progress=False), whole)
+
+
+def started(tmp_path, **more):
+    """A run on disk that was killed early."""
+    path = tmp_path / "run"
+    settings = {"num_warmup": 60, "num_draws": 40, "num_chains": 2, "progress": False} | more
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        killed_at(patch, 3)
+        lv.fit(TARGET.model, TARGET.data, settings.pop("method", "nuts"), store=path, **settings)
+    return path
+
+
+def changed_model(x, y=None):
+    """Like the target's, with another prior."""
+    w = numpyro.sample("w", dist.Normal(0, 1.7).expand([x.shape[-1]]).to_event(1))
+    with numpyro.plate("rows", x.shape[0]):
+        numpyro.sample("y", dist.Normal(x @ w, 1.0), obs=y)
+
+
+def test_a_change_is_noticed_and_said(tmp_path, monkeypatch):
+    import importlib.metadata
+
+    path, data = started(tmp_path), TARGET.data
+    other = {name: np.array(values) for name, values in data.items()}
+    other["y"][7] += 1e-3
+    with pytest.raises(lv.SettingError, match=r"`data\['y'\]` has other values"):
+        lv.resume(path, TARGET.model, other)
+    with pytest.raises(lv.SettingError, match="model has changed"):
+        lv.resume(path, changed_model, data)
+    with pytest.raises(lv.SettingError, match="begun with.*NUTS"):
+        lv.resume(path, TARGET.model, data, lv.NUTS(target_accept=0.9))
+    with pytest.raises(lv.SettingError, match="begun with 40; got 10"):
+        lv.resume(path, TARGET.model, data, num_draws=10)
+    with pytest.raises(lv.SettingError, match="Give the same `keep` again"):
+        lv.resume(path, TARGET.model, data, keep="w")
+    with jax.enable_x64(True), pytest.raises(lv.SettingError, match="precision|other values"):
+        lv.resume(path, TARGET.model, data)
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99.0" if name == "jax" else version(name))
+    with pytest.raises(lv.SettingError, match=r"begun with jax .*, and this is 99\.0"):
+        lv.resume(path, TARGET.model, data)
+
+
+def test_a_method_with_a_function_is_given_again(tmp_path):
+    method = lv.SGLD(step_size=lambda step: 1e-3 / (1 + step) ** 0.6)
+    path = started(tmp_path, method=method)
+    with pytest.raises(lv.SettingError, match="Give the same method again"):
+        lv.resume(path, TARGET.model, TARGET.data)
+    resumed = lv.resume(path, TARGET.model, TARGET.data, method, progress=False)
+    whole = lv.fit(TARGET.model, TARGET.data, method, num_warmup=60, num_draws=40, num_chains=2, progress=False)
+    assert_same(resumed, whole)
+
+
+def test_a_run_that_starts_from_another_fit(tmp_path):
+    first = fit("vi")
+    path = started(tmp_path, init=first)
+    resumed = lv.resume(path, TARGET.model, TARGET.data, progress=False)
+    whole = lv.fit(TARGET.model, TARGET.data, init=first, num_warmup=60, num_draws=40, num_chains=2, progress=False)
+    assert_same(resumed, whole)
+
+
+@pytest.mark.parametrize("name", ["nuts", "sgld", "vi", "map"])
+def test_what_is_kept_of_a_draw(name, tmp_path):
+    whole = fit(name)
+    some = fit(name, keep="w")
+    assert list(some.posterior) == ["w"]
+    assert "unconstrained_posterior" not in some.data_tree
+    np.testing.assert_array_equal(some.posterior["w"], whole.posterior["w"])
+    with pytest.raises(lv.SettingError, match="no unconstrained positions"):
+        lv.fit(TARGET.model, TARGET.data, init=some)
+    norm = fit(name, keep=lambda sites: {"norm": (sites["w"] ** 2).sum()})
+    assert list(norm.posterior) == ["norm"]
+    np.testing.assert_allclose(norm.posterior["norm"], (whole.posterior["w"] ** 2).sum("w_dim_0"), rtol=1e-5)
+    half = fit(name, keep=lv.Keep(precision="half"), store=tmp_path / "half")
+    assert half.posterior["w"].dtype == np.float16
+    np.testing.assert_allclose(half.posterior["w"], whole.posterior["w"], rtol=1e-3)
+    assert lv.load(tmp_path / "half").posterior["w"].dtype == np.float16
+    with pytest.raises(lv.SettingError, match="there is no site 'v'"):
+        fit(name, keep="v")

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from langevin import diagnostics, kernels
     from langevin.data.batches import Batches
-    from langevin.errors import DataError, LangevinError, LangevinWarning, ModelError, SamplingError, SettingError, StoreError
+    from langevin.errors import (
+        DataError,
+        LangevinError,
+        LangevinWarning,
+        ModelError,
+        SamplingError,
+        SettingError,
+        StoreError,
+    )
     from langevin.inference import elbo_gradients, fit, resume
     from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
     from langevin.methods import HMC, MALA, MAP, NUTS, RWM, SGHMC, SGLD, SGNHT, VI, CyclicalSGHMC, CyclicalSGLD, RMSprop

@@ -14,7 +14,9 @@ from langevin.run.weights import with_weights
 Arrays = dict[str, dict[str, np.ndarray]]
 
 
-def data_tree(arrays: Arrays, dims: dict[str, tuple[str, ...]], outcome: Outcome, settings: dict[str, Any]) -> xr.DataTree:
+def data_tree(
+    arrays: Arrays, dims: dict[str, tuple[str, ...]], outcome: Outcome, settings: dict[str, Any]
+) -> xr.DataTree:
     """The draws in ArviZ's groups, with the settings as an attribute.
 
     Args:

@@ -214,6 +214,13 @@ class Engine(Protocol):
         """What the run says of itself; also of one that was cut short, once it has draws."""
         ...
 
+    def cut_short(self, state: State) -> State | None:
+        """A state from which a run that is interrupted before its first draw has draws at once; None if there is none.
+
+        A fit of q that is not over has a q all the same; a chain in warm-up has nothing.
+        """
+        ...
+
     def fingerprint(self) -> str:
         """A digest of all that the engine computes of the model: another model has another."""
         ...
@@ -221,6 +228,11 @@ class Engine(Protocol):
 
 class Sink(Protocol):
     """Where draws go."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether an interrupted run can be continued from it."""
+        ...
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -55,9 +56,9 @@ class Asked(NamedTuple):
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Asked:
         """What `as_json` made, after a way through JSON."""
-        listed = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
-        batches = None if plain["batches"] is None else Batches(**plain["batches"])
-        return cls(**listed | {"batches": batches})
+        fields: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in plain.items()}
+        fields["batches"] = None if plain["batches"] is None else Batches(**plain["batches"])
+        return cls(**fields)
 
 
 class Run(NamedTuple):
@@ -111,13 +112,11 @@ class Run(NamedTuple):
                 f"The run was interrupted. Everything up to its last checkpoint is in {store.path}: continue with "
                 f"lv.resume({str(store.path)!r}, model, data)."
             )
-        import json
-
         from langevin.run.tree import MOST_IN_MEMORY, open_tree
 
-        settings = self._settings(outcome, self.plan.num_draws)
-        attributes = {"settings": json.dumps(settings)}
-        store.finish(self.plan.num_draws, dict(self.target.dims), attributes, outcome.groups, outcome.by_chain)
+        num_draws = min(self.plan.num_draws, *store.counts)
+        attributes = {"settings": json.dumps(self._settings(outcome, num_draws))}
+        store.finish(num_draws, dict(self.target.dims), attributes, outcome.groups, outcome.by_chain)
         return self._fit(open_tree(store.path, MOST_IN_MEMORY), outcome)
 
     def record(self) -> dict[str, Any]:
@@ -192,8 +191,8 @@ def prepared(
     if batches is not None:
         if needs.minibatches == "none":
             raise SettingError(
-                f"`{type(method).__name__}` takes all rows in every step: leave `batch_size` out. For minibatches there "
-                "are 'sgld', 'sghmc' and their kin."
+                f"`{type(method).__name__}` takes all rows in every step: leave `batch_size` out. For minibatches "
+                "there are 'sgld', 'sghmc' and their kin."
             )
         batches.check(table.num_rows)
         batches = batches.resolved(table.num_rows, needs.minibatches == "independent")
@@ -210,6 +209,8 @@ def prepared(
         minibatch=batches is not None,
     )
     if init is not None:
+        if not isinstance(target, Posterior):
+            raise SettingError("`init` is for samplers and families; a guide brings its own start. Leave it out.")
         flat = init if isinstance(init, np.ndarray) else _positions_of(init, target)
         target, plan = starting_at(target, flat), plan._replace(init=flat)
     return Run(asked, table, constants, method, target, plan, method.engine(target, plan))
@@ -274,14 +275,12 @@ def check_same(record: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         )
 
 
-def _positions_of(init: Fit, target: Target) -> np.ndarray:
+def _positions_of(init: Fit, target: Posterior) -> np.ndarray:
     """The draws of an earlier fit, flat.
 
     Raises:
         SettingError: If the fit is of another model, or has no unconstrained draws.
     """
-    if not isinstance(target, Posterior):
-        raise SettingError("`init` is for samplers and families; a guide brings its own start. Leave it out.")
     if "unconstrained_posterior" not in init.data_tree:
         raise SettingError("`init`: this fit kept no unconstrained positions. Fit it with lv.Keep(unconstrained=True).")
     leaves = jax.tree.leaves(target.start(np.random.default_rng(0)))
@@ -306,5 +305,9 @@ def _digest(value: Any) -> str:
     for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
         array = np.ascontiguousarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
-        digest.update(array.tobytes() if array.dtype == object else memoryview(array).cast("B"))
+        if array.dtype == object:
+            # What its description does not tell, the text of the model does.
+            digest.update((repr(leaf) if " at 0x" not in repr(leaf) else type(leaf).__qualname__).encode())
+        else:
+            digest.update(array.data.cast("B") if array.size else b"")
     return digest.hexdigest()

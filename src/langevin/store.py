@@ -126,7 +126,7 @@ def _check_settings(path: Path, text: Any) -> None:
     if not isinstance(evidence, dict) or not all(isinstance(numbers, dict) for numbers in evidence.values()):
         raise DataError(f"`load`: the evidence in the settings of {path} must be a dict of dicts.")
     if evidence:
-        from langevin.diagnostics.evidence import FINDERS  # ty: ignore[import-not-found]
+        from langevin.diagnostics.evidence import FINDERS
 
         unknown = [name for name in evidence if name not in FINDERS]
         if unknown:

@@ -44,11 +44,10 @@ class Tuning(NamedTuple):
     def from_plain(cls, plain: dict[str, Any], example: Position) -> Tuning:
         """What `as_plain` described; `example` has the structure of a position."""
         structure = jax.tree.structure(example)
-        pytrees = {
-            name: jax.tree.unflatten(structure, plain[name]) if plain[name] else None
-            for name in ("centre", "gradient_noise")
-        }
-        return cls(**plain | pytrees | {"metric": metrics.from_plain(plain["metric"], example)})
+        fields: dict[str, Any] = plain | {"metric": metrics.from_plain(plain["metric"], example)}
+        for name in ("centre", "gradient_noise"):
+            fields[name] = jax.tree.unflatten(structure, plain[name]) if plain[name] else None
+        return cls(**fields)
 
 
 class Landscape(NamedTuple):

@@ -25,7 +25,8 @@ LEAST_BFMI = 0.2
 MOST_KHAT = 0.7
 LEAST_EFFICIENCY = 0.9
 LEAST_DRAWS_FOR_ENERGY = 20
-MOST_BYTES = 200_000_000
+MOST_NUMBERS = 2_000_000
+LEAST_LOOKED_AT = 1000
 
 
 class Finding(NamedTuple):
@@ -67,9 +68,10 @@ class Result(NamedTuple):
         return np.full(self.posterior.sizes["chain"], -1)
 
     def running(self) -> Result:
-        """The chains that did not stop; of very many draws, evenly spread ones that fit into memory."""
+        """The chains that did not stop; of very many draws, evenly spread ones."""
         fine = self.stopped < 0
-        every = -(-self.posterior.nbytes // MOST_BYTES) or 1
+        numbers = sum(values.size for values in self.posterior.values())
+        every = int(np.clip(numbers // MOST_NUMBERS, 1, max(self.posterior.sizes["draw"] // LEAST_LOOKED_AT, 1)))
         chosen = {"chain": fine, "draw": slice(None, None, every)}
         return Result(self.posterior.isel(chosen), self.stats.isel(chosen))
 

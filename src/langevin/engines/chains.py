@@ -145,7 +145,9 @@ class Chains:
         if self._static[2] is None or not made:
             return state, None
         # A copy: the rest of the buffers is not kept.
-        return state, Recorded(*jax.tree.map(lambda array: np.array(np.asarray(array)[:number][draws[:number]]), recorded))
+        return state, Recorded(
+            *jax.tree.map(lambda array: np.array(np.asarray(array)[:number][draws[:number]]), recorded)
+        )
 
     def carry(self, state: State, tuning: Tuning) -> Carry:
         """All that the chains know."""

@@ -43,8 +43,15 @@ class Climb:
 class ClimbingMethod(Protocol):
     """What the engine asks of MAP."""
 
-    learning_rate: float
-    num_steps: int
+    @property
+    def learning_rate(self) -> float:
+        """At the start."""
+        ...
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps to climb."""
+        ...
 
     def kernel(self, posterior: Posterior, tuning: Tuning) -> Kernel:
         """The kernel."""
@@ -76,6 +83,8 @@ class ClimbEngine:
             return state, Chunk("climbing", 0, total, total, finished=True)
         if state["phase"] == "start":
             return self._space.search(state, "climbing")
+        if state["phase"] == "top":
+            return self._at_the_top(state)
         chains = state["chains"]
         before = 0 if chains is None else chains["step"]
         if chains is None:
@@ -84,18 +93,24 @@ class ClimbEngine:
         lengths = [stride] * (total // stride) + [total % stride] * (total % stride > 0)
         chains, _ = self._chains.advance(chains, Tuning(), limit, lambda draw: lengths[draw], len(lengths))
         state = state | {"chains": chains}
-        carry = self._chains.carry(chains, Tuning())
-        shown = {"log-density": float(np.mean(carry.info.log_density))}
-        chunk = Chunk("climbing", chains["step"] - before, chains["step"], total, shown)
-        if chains["drawn"] < len(lengths):
-            return state, chunk
-        return state | {"drawn": True}, chunk._replace(draws=(self._highest(carry),), finished=True)
+        shown = {"log-density": float(np.mean(self._chains.carry(chains, Tuning()).info.log_density))}
+        phase = "top" if chains["drawn"] == len(lengths) else "climbing"
+        return state | {"phase": phase}, Chunk("climbing", chains["step"] - before, chains["step"], total, shown)
+
+    def _at_the_top(self, state: State) -> tuple[State, Chunk]:
+        carry, total = self._chains.carry(state["chains"], Tuning()), self._method.num_steps
+        chunk = Chunk("climbing", 1, total, total, draws=(self._highest(carry),), finished=True)
+        return state | {"drawn": True}, chunk
 
     def finish(self, state: State) -> Outcome:
         """A single point says nothing of uncertainty."""
         del state
         settings = {"thin": self._method.num_steps, "num_chains": 1, "num_draws": 1}
         return Outcome({"point": {}}, settings, by_chain={"stopped": np.full(1, -1)})
+
+    def cut_short(self, state: State) -> State | None:
+        """Where the climbs are."""
+        return None if state["chains"] is None else state | {"phase": "top"}
 
     def fingerprint(self) -> str:
         """A digest of all that is computed of the model."""

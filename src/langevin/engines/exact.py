@@ -44,10 +44,25 @@ MOST_BYTES_REPORTED = 16_000_000
 class ExactMethod(Protocol):
     """What the engine asks of a method."""
 
-    target_accept: float
-    metric: Any
-    rank: int
-    step_size: Any
+    @property
+    def target_accept(self) -> float:
+        """The acceptance that warm-up adapts the step to."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """The kind of metric."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """Of a metric of low rank."""
+        ...
+
+    @property
+    def step_size(self) -> Any:
+        """A number, or "auto"."""
+        ...
 
     @property
     def least_steps(self) -> int:
@@ -129,6 +144,10 @@ class ExactEngine:
         settings = {"thin": self._thin, "step_size": state["step_size"]}
         stopped = np.full(self._plan.num_chains, -1)
         return Outcome(evidence, settings, by_chain={"stopped": stopped})
+
+    def cut_short(self, state: State) -> None:
+        """A chain in warm-up has no draws."""
+        del state
 
     def fingerprint(self) -> str:
         """A digest of all that is computed of the model."""
@@ -227,7 +246,9 @@ class ExactEngine:
         for (positions, gradients), count, harvest in zip(state["recent"], state["seen"], harvests, strict=True):
             plain = mass.plain_gradient(metric, harvest.gradient)
             good = np.isfinite(plain).all(axis=1)
-            recent.append((np.concatenate([positions, harvest.position[good]]), np.concatenate([gradients, plain[good]])))
+            recent.append(
+                (np.concatenate([positions, harvest.position[good]]), np.concatenate([gradients, plain[good]]))
+            )
             seen.append(count + int(good.sum()))
         return state | {"recent": tuple(recent), "seen": tuple(seen)}
 
@@ -252,9 +273,7 @@ class ExactEngine:
         chains = self._chains.at_rest(state["chains"])
         if self._method.step_size == "auto":
             step_size = float(np.exp(np.asarray(chains["adaptation"][0])[1]))
-            chains["adaptation"] = tuple(
-                dual_averaging.begin(step_size, self._plan.num_chains, self._chains.dtype)
-            )
+            chains["adaptation"] = tuple(dual_averaging.begin(step_size, self._plan.num_chains, self._chains.dtype))
         return state | {"metric": metrics.as_plain(metric), "chains": chains}
 
     def _thinned(self, harvest: Harvest, begun: int, before: int) -> Harvest:

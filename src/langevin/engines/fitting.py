@@ -118,7 +118,7 @@ def reached(rules: Rules, restarts: Restarts, state: State) -> State:
         return state | {"stage": "done", "goals": (), "best": best, "settled": settled}
     if state["stage"] == "descend":
         return _descended(rules, restarts, state)
-    return _averaged(rules, restarts, state)
+    return _averaged(restarts, state)
 
 
 def _next_stage(rules: Rules, state: State, rate: float) -> State:
@@ -163,7 +163,7 @@ def _next_block(state: State) -> State:
     return state | {"average_from": state["step"], "goals": (state["step"] + state["blocks"]["length"],)}
 
 
-def _averaged(rules: Rules, restarts: Restarts, state: State) -> State:
+def _averaged(restarts: Restarts, state: State) -> State:
     best, units = state["best"], state["units"]
     mean, place = (restarts.stacked(which)[best] for which in ("average", "parameters"))
     blocks = add_block(state["blocks"], mean, units)

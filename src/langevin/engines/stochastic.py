@@ -30,7 +30,14 @@ from langevin.engines.space import Space
 from langevin.errors import LangevinWarning, SamplingError
 from langevin.geometry import landscape
 from langevin.geometry.measuring import mean_over_chains, measured, modes_from
-from langevin.geometry.scrutiny import NUM_WIDTH_DRAWS, add_to_sample, begin_sample, mean_and_error, noise_at_draws, width
+from langevin.geometry.scrutiny import (
+    NUM_WIDTH_DRAWS,
+    add_to_sample,
+    begin_sample,
+    mean_and_error,
+    noise_at_draws,
+    width,
+)
 from langevin.kernels.metrics import Metric
 from langevin.posterior import Posterior
 from langevin.run.compilation import import_beside
@@ -48,9 +55,20 @@ NUM_PLAIN_DRAWS = 10
 class StochasticMethod(MakesKernel, Protocol):
     """What the engine asks of a method."""
 
-    step_size: Any
-    metric: Any
-    estimator: Any
+    @property
+    def step_size(self) -> Any:
+        """A number, a schedule, or "auto"."""
+        ...
+
+    @property
+    def metric(self) -> str:
+        """What warm-up makes of the curvature."""
+        ...
+
+    @property
+    def estimator(self) -> str:
+        """Of the gradient."""
+        ...
 
     @property
     def peak(self) -> float:
@@ -138,6 +156,10 @@ class StochasticEngine:
         step_size = state["tuning"]["step_size"]
         settings = {"thin": state["thin"], "step_size": None if step_size is None else float(step_size)}
         return Outcome(evidence, settings, by_chain={"stopped": stopped})
+
+    def cut_short(self, state: State) -> None:
+        """A chain in warm-up has no draws."""
+        del state
 
     def fingerprint(self) -> str:
         """A digest of all that is computed of the model."""
@@ -280,9 +302,7 @@ class StochasticEngine:
 
     # What they have in common.
 
-    def _advanced(
-        self, state: State, limit: int, num_draws: int, stride: Any
-    ) -> tuple[State, Carry, Recorded | None]:
+    def _advanced(self, state: State, limit: int, num_draws: int, stride: Any) -> tuple[State, Carry, Recorded | None]:
         """The state after some steps of the chains of its phase, which begin where they have not."""
         run, tuning = self._run(state), self._steady(state)
         chains = state["chains"]
@@ -317,9 +337,9 @@ class StochasticEngine:
         if pace.autocorrelation_time <= MOST_AUTOCORRELATION_TIME:
             return pace
         warnings.warn(
-            f"The autocorrelation time of a chain would be {pace.autocorrelation_time:.0g} steps: the largest curvature "
-            f"is {scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise {scene.noise:.0g}, in "
-            f"units of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', larger minibatches, or "
+            f"The autocorrelation time of a chain would be {pace.autocorrelation_time:.0g} steps: the largest "
+            f"curvature is {scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise "
+            f"{scene.noise:.0g}, in units of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', larger minibatches, or "
             "estimator='control_variate'.",
             LangevinWarning,
             stacklevel=2,

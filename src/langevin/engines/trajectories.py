@@ -203,8 +203,8 @@ class Trajectories:
             return loop
         mesh = jax.make_mesh((len(devices),), ("chain",), (jax.sharding.AxisType.Auto,), devices=devices)
         whole, split, by_step = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in ((), ("chain",), (None, "chain")))
-        places = {name: whole for name in ("metric", "adapting", "target_accept", "limits")}
-        places |= {name: split for name in ("idle", "positions", "machine", "drawn", "noise", "targets")}
+        places: dict[str, Any] = dict.fromkeys(("metric", "adapting", "target_accept", "limits"), whole)
+        places |= dict.fromkeys(("idle", "positions", "machine", "drawn", "noise", "targets"), split)
         places |= {"adaptation": Adaptation(whole, split), "uniforms": by_step}
         return Loop(**{name: jax.device_put(value, places[name]) for name, value in loop._asdict().items()})
 

@@ -71,7 +71,11 @@ class VariationalEngine:
         is_network = not objective.identified and self._size > LEAST_OF_NETWORK
         first_rate = method.learning_rate or (RATE_OF_NETWORK if is_network else RATE)
         self._rules = fitting.Rules(
-            method.num_steps, first_rate, objective.identified, objective.family is not None, method.optimizer is not None
+            method.num_steps,
+            first_rate,
+            objective.identified,
+            objective.family is not None,
+            method.optimizer is not None,
         )
         shape = (method.num_restarts, method.num_particles)
         one = objective.noise(np.random.default_rng(0), (1, *shape), self._dtype)
@@ -138,6 +142,17 @@ class VariationalEngine:
             "parameters": _parameter_group(parameters),
         }
         return Outcome(evidence, settings, remark, groups=groups, guide=Guide(self._objective, parameters))
+
+    def cut_short(self, state: State) -> State | None:
+        """The parameters so far, averaged if that had begun."""
+        fit = state["fit"]
+        if state["phase"] != "fitting" or not fit["step"]:
+            return None
+        which = "average" if fit["step"] > fit["average_from"] else "parameters"
+        best = _Restarts(self, state).best()
+        chosen = jax.tree.map(lambda leaf: np.asarray(leaf)[best], getattr(self.carry(state), which))
+        fit = fit | {"stage": "done", "goals": (), "best": best, "settled": False}
+        return state | {"phase": "drawing", "fit": fit, "chosen": tuple(jax.tree.leaves(chosen))}
 
     def fingerprint(self) -> str:
         """A digest of the gradient of the bound."""
@@ -210,7 +225,9 @@ class VariationalEngine:
         stats = {"log_density": log_p if is_judged else unknown, "log_q": log_q if is_judged else unknown}
         draws = tuple(self._grouped((position, reported, stats), of_chain, chain) for chain in range(num_chains))
         if is_judged:
-            new = np.stack([np.asarray(x, np.float64).reshape(self._block, -1)[first:last].ravel() for x in (log_p, log_q)])
+            new = np.stack(
+                [np.asarray(x, np.float64).reshape(self._block, -1)[first:last].ravel() for x in (log_p, log_q)]
+            )
             state = state | {"judged": np.concatenate([state["judged"], new], axis=1)}
         drawn = number * self._block + last
         finished = drawn >= num_draws
@@ -275,7 +292,9 @@ class VariationalEngine:
             average = unflat(fit["blocks"]["means"].mean(axis=0), last)
         if self._rules.num_steps is not None or self._objective.identified:
             return average
-        noise = self._objective.noise(self._side_generator(), (NUM_INFORMATION, self._method.num_particles), self._dtype)
+        noise = self._objective.noise(
+            self._side_generator(), (NUM_INFORMATION, self._method.num_particles), self._dtype
+        )
         batches = self._plan.batches
         batch = None if batches is None else jax.tree.map(lambda a: a[: batches.size], self._objective.data)
         bound = functools.partial(run, functools.partial(mean_bound, self._settings), self._objective)
@@ -406,7 +425,9 @@ def _slope(static: Any, objective: Any, baselines: Any, noise: Any, batch: Any, 
     settings, keep = static
     loss = functools.partial(loss_of, settings, objective, baselines, noise, batch)
     one = jax.tree.map(lambda leaf: leaf[0], noise)
-    return jax.value_and_grad(loss, has_aux=True)(parameters), keep.reported(objective.values(parameters, one, batch)[0])
+    return jax.value_and_grad(loss, has_aux=True)(parameters), keep.reported(
+        objective.values(parameters, one, batch)[0]
+    )
 
 
 def _parameter_group(parameters: Any) -> Group:

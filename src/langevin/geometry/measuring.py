@@ -26,7 +26,7 @@ class Wants(Protocol):
 
     @property
     def metric(self) -> str:
-        """ "auto", "unit", "diagonal" or "dense"."""
+        """One of "auto", "unit", "diagonal" and "dense"."""
         ...
 
     @property
@@ -98,17 +98,14 @@ def measured(
         arguments = (target, metric, found.best, around, noise_words)
         return mean_over_chains(programs(landscape.gradient_noise, (batches, method.estimator), *arguments))
 
-    if batches is None:
-        square = programs(landscape.mean_square_gradient, None, target, around)
-    else:
-        noise = noise_in(metric, batches)
-        square = noise.mean_square
+    noise = None if batches is None else noise_in(metric, batches)
+    square = programs(landscape.mean_square_gradient, None, target, around) if noise is None else noise.mean_square
     own = method.metric_of_gradients(square, target.num_data)
     if own is not None:
         metric = own
         stiffest, softest = _spectrum_of(programs, target, found, own, diagonal, seed)
         noise = None if batches is None else noise_in(own, batches)
-    variance = None if batches is None else noise.variance
+    variance = None if noise is None else noise.variance
     largest = 0.0 if variance is None else float(max(leaf.max() for leaf in jax.tree.leaves(variance)))
     tuning = Tuning(metric=metric, centre=found.best, gradient_noise=variance, stiffest=stiffest)
     return Measured(tuning, Landscape(stiffest, softest, largest, size_of(found.modes)), typical)
@@ -117,9 +114,7 @@ def measured(
 def _metric(
     programs: Programs, method: Wants, target: Posterior, found: Modes, seed: Seed
 ) -> tuple[Metric | None, Metric, float, float, Position]:
-    """The metric; that of the posterior's own shape; the largest and smallest curvature; and for many coordinates the
-    diagonal of the curvature.
-    """
+    """The metric, that of the posterior's own shape, the largest and smallest curvature, and for many its diagonal."""
     if found.curvature is not None:
         kind = "dense" if method.metric == "auto" else method.metric
         metric, stiffest, softest = landscape.metric_and_spectrum(kind, found.curvature, found.best)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +37,7 @@ def starting_at(target: Posterior, flat: np.ndarray) -> Posterior:
     def start(generator: np.random.Generator) -> Position:
         return unflattened(example, flat[generator.integers(len(flat))])
 
-    return dataclasses.replace(target, start=start)
+    return target.with_start(start)
 
 
 def retried(
@@ -80,7 +79,6 @@ def unflattened(example: Position, flat: np.ndarray) -> Position:
     parts = np.split(flat, np.cumsum([np.size(leaf) for leaf in leaves])[:-1], axis=-1)
     front = flat.shape[:-1]
     shaped = [
-        part.reshape((*front, *np.shape(x))).astype(np.asarray(x).dtype)
-        for part, x in zip(parts, leaves, strict=True)
+        part.reshape((*front, *np.shape(x))).astype(np.asarray(x).dtype) for part, x in zip(parts, leaves, strict=True)
     ]
     return jax.tree.unflatten(structure, shaped)

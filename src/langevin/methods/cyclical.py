@@ -20,6 +20,7 @@ from langevin.posterior import Posterior
 from langevin.tuning import Landscape, Pace, Tuning
 
 
+@dataclasses.dataclass(frozen=True)
 class Cyclical(Stochastic):
     """The base of methods with cycles of the step size."""
 

@@ -24,6 +24,7 @@ ExactMetric = Literal["auto", "unit", "diagonal", "dense", "lowrank"]
 METRICS = ("auto", "unit", "diagonal", "dense", "lowrank")
 
 
+@dataclasses.dataclass(frozen=True)
 class Exact(Method):
     """The base of the exact methods: a stepper, and how warm-up adapts its step and its metric."""
 

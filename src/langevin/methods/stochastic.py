@@ -27,6 +27,7 @@ from langevin.posterior import Posterior
 from langevin.tuning import SD_BIAS, Landscape, Pace, Tuning
 
 
+@dataclasses.dataclass(frozen=True)
 class Stochastic(Method):
     """The base of the stochastic-gradient methods: a kernel, its pace, and what it takes from warm-up.
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from langevin.run import compilation
 from langevin.data.table import Table
 from langevin.errors import ModelError
 from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
 from langevin.posterior import Batch
+from langevin.run import compilation
 
 TAKEN = ("chain", "draw")
 MOST_COMPARED = 256

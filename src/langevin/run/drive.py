@@ -45,29 +45,49 @@ def drive(engine: Engine, sink: Sink, watch: Watch = silent, state: State | None
         watch: Shows progress.
         state: Where to go on; None to begin.
     """
-    clock = _Clock()
+    run = _Run(engine, sink, watch, engine.begin() if state is None else state)
     interrupted = False
-    state = engine.begin() if state is None else state
     try:
-        while True:
-            limit, due = clock.decide(str(state["phase"]))
-            if due:
-                sink.checkpoint(state)
-            before = str(state["phase"])
-            began = time.perf_counter()
-            new, chunk = engine.advance(state, limit)
-            clock.note(before, chunk, time.perf_counter() - began)
-            sink.add(chunk.draws)
-            state = new
-            watch(chunk)
-            if chunk.finished:
-                sink.checkpoint(state)
-                break
+        run.to_the_end()
     except KeyboardInterrupt:
         # No checkpoint here: the interrupt may have come between the draws of a chunk and its state.
         interrupted = True
-    has_draws = min(sink.counts, default=0) > 0
-    return Ran(state, engine.finish(state) if has_draws else None, interrupted)
+        if not run.has_draws and not sink.durable:
+            shortened = engine.cut_short(run.state)
+            if shortened is not None:
+                run.state = shortened
+                run.to_the_end()
+    return Ran(run.state, engine.finish(run.state) if run.has_draws else None, interrupted)
+
+
+class _Run:
+    """An engine on its way."""
+
+    def __init__(self, engine: Engine, sink: Sink, watch: Watch, state: State) -> None:
+        self._engine, self._sink, self._watch = engine, sink, watch
+        self.state = state
+
+    @property
+    def has_draws(self) -> bool:
+        """Whether every chain has brought a draw."""
+        return min(self._sink.counts, default=0) > 0
+
+    def to_the_end(self) -> None:
+        """Calls the engine until it is finished."""
+        clock, finished = _Clock(), False
+        while not finished:
+            phase = str(self.state["phase"])
+            limit, due = clock.decide(phase)
+            if due:
+                self._sink.checkpoint(self.state)
+            began = time.perf_counter()
+            # The state first: an interrupt may leave it ahead of the sink, but never behind.
+            self.state, chunk = self._engine.advance(self.state, limit)
+            clock.note(phase, chunk, time.perf_counter() - began)
+            self._sink.add(chunk.draws)
+            self._watch(chunk)
+            finished = chunk.finished
+        self._sink.checkpoint(self.state)
 
 
 class _Clock:

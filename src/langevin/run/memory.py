@@ -20,6 +20,8 @@ class Memory:
         num_chains: How many chains bring draws.
     """
 
+    durable = False
+
     def __init__(self, num_chains: int) -> None:
         self.num_chains = num_chains
         self._chunks: list[tuple[Draws, ...]] = []

@@ -38,7 +38,9 @@ class Seed(NamedTuple):
             SettingError: If it is neither.
         """
         if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key) and seed.ndim == 0:
-            return cls(tuple(np.asarray(jax.random.key_data(seed)).ravel().tolist())).child(str(jax.random.key_impl(seed)))
+            words = cls(tuple(np.asarray(jax.random.key_data(seed)).ravel().tolist()))
+            # A key of JAX's usual generator has the words of the whole number that it was made from.
+            return words if len(words.words) == 2 else words.child(str(jax.random.key_impl(seed)))
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not -(2**63) <= seed < 2**63:
             raise SettingError(
                 f"`seed` must be a whole number of 64 bits, or one key from jax.random.key; got {seed!r}."

@@ -71,6 +71,8 @@ class Store:
         state: The engine's state at the last checkpoint; None if there was none.
     """
 
+    durable = True
+
     def __init__(self, path: Path, record: dict[str, Any], state: State | None, written: Written, log: Log) -> None:
         self.path = path
         self.record = record
@@ -79,9 +81,7 @@ class Store:
         self._log = log
 
     @classmethod
-    def create(
-        cls, path: str | Path, record: dict[str, Any], num_chains: int, init: np.ndarray | None = None
-    ) -> Store:
+    def create(cls, path: str | Path, record: dict[str, Any], num_chains: int, init: np.ndarray | None = None) -> Store:
         """Makes the folder of a new run.
 
         Args:

@@ -20,11 +20,11 @@ from jax.flatten_util import ravel_pytree
 from numpyro import distributions as dist
 from numpyro.distributions import biject_to
 
-from langevin.run import compilation
 from langevin.errors import SettingError
 from langevin.models.joint import Joint, Trace
 from langevin.models.outline import is_observed, unscaled_log_prob
 from langevin.posterior import Batch, Key
+from langevin.run import compilation
 from langevin.variational.elbo import Sampled, Wiring
 from langevin.variational.families import Family, Parameters
 from langevin.variational.objective import FIRST_SCALE
@@ -204,7 +204,7 @@ class Guided:
         return {name: jnp.asarray(trace[name]["value"]) for name in structure.reported}, unconstrained
 
     def log_terms(self, parameters: Parameters, noise: Any) -> tuple[jax.Array, jax.Array]:
-        """log p and log q of one draw, on all rows: nothing in closed form."""
+        """Log p and log q of one draw, on all rows: nothing in closed form."""
         sampled = dataclasses.replace(self, closed=()).sample(parameters, noise, None)
         log_p, log_q = (sum(map(jnp.sum, part.values()), jnp.zeros(())) for part in (sampled.log_p, sampled.log_q))
         return log_p, log_q

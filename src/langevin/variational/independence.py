@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from langevin.run import compilation
 from langevin.posterior import Batch
+from langevin.run import compilation
 
 TRIES = 8
 SAME = 1e-4

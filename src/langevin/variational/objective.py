@@ -21,8 +21,15 @@ FIRST_SCALE = 0.1
 class Objective(Protocol):
     """An approximation of one target. A pytree whose only leaves are the data."""
 
-    gradient: str
-    family: Family | None
+    @property
+    def gradient(self) -> str:
+        """One of "pathwise", "stl" and "score"."""
+        ...
+
+    @property
+    def family(self) -> Family | None:
+        """The family over what no guide has; None if there is nothing left."""
+        ...
 
     @property
     def points(self) -> tuple[str, ...]:
@@ -79,7 +86,7 @@ class Objective(Protocol):
         ...
 
     def log_terms(self, parameters: Parameters, noise: Any) -> tuple[jax.Array, jax.Array]:
-        """log p and log q of one draw, on all rows."""
+        """Log p and log q of one draw, on all rows."""
         ...
 
     @property
@@ -219,7 +226,7 @@ class OfPositions:
         return self.posterior.constrain(position), position
 
     def log_terms(self, parameters: Parameters, noise: Any) -> tuple[jax.Array, jax.Array]:
-        """log p and log q of one draw, on all rows."""
+        """Log p and log q of one draw, on all rows."""
         x, log_q = self.family.draw(parameters, noise)
         return self.posterior.log_density(self.unravel(x)), log_q
 

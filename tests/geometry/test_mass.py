@@ -6,7 +6,7 @@ import pytest
 from machinery import metric_and_root
 from scipy.linalg import hadamard
 
-from langevin.drivers import mass
+from langevin.geometry import mass
 from langevin.kernels import Dense, Diagonal, metrics
 
 KINDS = ["unit", "diagonal", "dense", "lowrank"]

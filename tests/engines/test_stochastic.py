@@ -1,4 +1,7 @@
-import jax
+"""What the stochastic-gradient methods find out before they draw: modes, metrics, gradient noise, and a step."""
+
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -6,9 +9,17 @@ import numpyro.distributions as dist
 import pytest
 
 import langevin as lv
-from langevin.drivers import landscape
-from langevin.drivers.warmup import find_modes, start_positions
-from langevin.progress import silent
+from langevin.contracts import Plan
+from langevin.data.table import as_table
+from langevin.engines.stochastic import StochasticEngine
+from langevin.geometry import landscape
+from langevin.geometry.measuring import modes_from
+from langevin.models.program import Program
+from langevin.run.compilation import Programs
+from langevin.run.keep import Keep
+from langevin.run.seeds import Seed
+
+WORDS = Seed.of(0).key_words()
 
 
 def logistic(num_rows, scales, seed=1):
@@ -36,6 +47,22 @@ def laplace(x, y):
     return w, np.sqrt(np.diag(np.linalg.inv(hessian)))
 
 
+def posterior_of(x, y):
+    return Program(model).posterior(as_table({"x": x, "y": y}), minibatch=True)
+
+
+def engine_of(posterior, method=lv.SGLD(), num_chains=4, batches=None):
+    return StochasticEngine(method, posterior, Plan(num_chains, 1000, 1000, None, batches, Seed.of(0), Keep()))
+
+
+def run_to(engine, phase):
+    """The state at the beginning of a phase."""
+    state = engine.begin()
+    while state["phase"] != phase:
+        state, _ = engine.advance(state, 2**30)
+    return state
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["sgld", "sghmc"])
 def test_automatic_steps_on_badly_scaled_logistic_regression(method):
@@ -53,10 +80,9 @@ def test_automatic_steps_on_badly_scaled_logistic_regression(method):
 def test_modes_are_found_from_far_away_in_any_units():
     x, y = logistic(20_000, 10.0 ** np.linspace(-3, 3, 7))
     mode, sds = laplace(x, y)
-    batches = lv.Batches(500, order="sweep")
-    posterior = _posterior(x, y, batches)
-    starts = start_positions(posterior, jax.random.key(0), 3)
-    modes, best, curvature = find_modes(posterior, batches, jax.random.key(1), 1000, starts, silent)
+    engine = engine_of(posterior_of(x, y), num_chains=3, batches=lv.Batches(500, order="sweep"))
+    climbed = run_to(engine, "measure")["positions"]
+    modes, best, curvature = modes_from(Programs(lambda: None), posterior_of(x, y), {"w": climbed[0]})
     assert np.abs((np.asarray(best["w"]) - mode) / sds).max() < 0.05
     assert np.abs((np.asarray(modes["w"]) - mode) / sds).max() < 0.05
     metric, stiffest, softest = landscape.metric_and_spectrum("dense", curvature, best)
@@ -67,8 +93,7 @@ def test_modes_are_found_from_far_away_in_any_units():
 
 def test_diagonal_metric_knows_how_stiff_the_correlation_is():
     x, y = logistic(5_000, np.ones(2))
-    posterior = _posterior(x, y, lv.Batches(500, order="sweep"))
-    modes = landscape.refine(posterior, {"w": jnp.zeros((1, 3))})
+    modes = landscape.refine(None, posterior_of(x, y), {"w": jnp.zeros((1, 3))})
     hessian = np.asarray(modes.curvature.matrix)
     _, stiffest, softest = landscape.metric_and_spectrum("diagonal", modes.curvature, modes.best)
     np.testing.assert_allclose([softest, stiffest], np.linalg.eigvalsh(hessian)[[0, -1]], rtol=1e-3)
@@ -82,8 +107,7 @@ def test_measured_gradient_noise_is_the_sampling_variance():
     batches = lv.Batches(50, order="slices")
     posterior = density.posterior({"x": rows})
     positions = jnp.zeros(8)
-    maker = lambda posterior, centre: lv.kernels.minibatch(posterior)  # noqa: E731
-    noise = landscape.gradient_noise(None, posterior, batches, maker, None, positions, jax.random.key(0))
+    noise = landscape.gradient_noise((batches, "minibatch"), posterior, None, None, positions, WORDS)
     # The variance of N/B times the sum of B rows drawn without replacement.
     expected = 1000**2 / 50 * rows.var() * (1 - 50 / 1000)
     assert float(noise.variance.mean()) == pytest.approx(expected, rel=0.1)
@@ -98,7 +122,7 @@ def test_many_coordinates_get_a_diagonal_metric():
         lambda w: -0.5 * jnp.sum(w**2), lambda w, rows: -0.5 * (rows["y"] - rows["x"] @ w) ** 2, init=jnp.zeros(size)
     )
     posterior = density.posterior({"x": x, "y": generator.normal(size=600)})
-    found = landscape.diagonal_curvature(posterior, jnp.zeros(size), jax.random.key(0))
+    found = landscape.diagonal_curvature(None, posterior, jnp.zeros(size), WORDS)
     expected = 1 + (x**2).sum(axis=0)
     assert np.median(np.abs(found / expected - 1)) < 0.1
     precision = x.T @ x + np.eye(size)
@@ -109,6 +133,25 @@ def test_many_coordinates_get_a_diagonal_metric():
     assert np.abs(np.median(ratio) - 1) < 0.1
 
 
+@dataclasses.dataclass(frozen=True)
+class Hasty(lv.SGLD):
+    """Takes a step that is eight times too long."""
+
+    def pace(self, landscape):
+        pace = super().pace(landscape)
+        return pace._replace(step_size=8 * pace.step_size)
+
+
+def test_a_step_that_proves_too_long_is_halved():
+    """On a Gaussian the draws have 1 / (1 - h / 4) times its variance: 1.92, 1.32, and then 1.14, which will do."""
+    posterior = lv.Density(lambda x: -0.5 * jnp.sum(x**2), init=jnp.zeros(5)).posterior()
+    right, hasty = (run_to(engine_of(posterior, method, num_chains=32), "sampling") for method in (lv.SGLD(), Hasty()))
+    assert right["attempt"] == 0
+    assert hasty["attempt"] == 2
+    np.testing.assert_allclose(hasty["tuning"]["step_size"], 2 * right["tuning"]["step_size"], rtol=1e-5)
+    assert hasty["autocorrelation_time"] == pytest.approx(4 * right["autocorrelation_time"])
+
+
 def test_a_start_that_is_never_finite_names_the_site():
     def broken(y):
         scale = numpyro.sample("scale", dist.HalfNormal(1.0))
@@ -117,14 +160,3 @@ def test_a_start_that_is_never_finite_names_the_site():
 
     with pytest.raises(lv.SamplingError, match=r"'y'.*row"):
         lv.fit(broken, {"y": np.array([0.1, 1e9])}, "sgld", batch_size=1, progress=False)
-
-
-def _posterior(x, y, batches):
-    import dataclasses
-
-    from langevin.data.table import as_table
-    from langevin.models.program import Program
-
-    table = as_table({"x": x, "y": y})
-    posterior = Program(model).posterior(table, minibatch=True)
-    return dataclasses.replace(posterior, data=batches.lay_out(table.columns, table.num_rows, 0))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from langevin.drivers import adam
+from langevin.engines import adam
 
 
 def test_steps_are_those_of_optax():

@@ -1,7 +1,5 @@
 """lv.fit with the exact methods: right answers, the same bits, and what it says when something is wrong."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,10 +11,9 @@ from machinery import banana
 from targets import Target, check_within_errors, linear_regression, poisson_rate
 
 import langevin as lv
-from langevin import programs
 from langevin.diagnostics import weighted
-from langevin.drivers import exact, trajectories
-from langevin.drivers.trajectories import Trajectories
+from langevin.engines import exact
+from langevin.run import compilation
 
 METHODS = ["nuts", "hmc", "mala", "rwm"]
 SHORT = {"num_chains": 2, "num_warmup": 100, "num_draws": 50, "progress": False}
@@ -78,12 +75,12 @@ def test_a_curved_posterior():
 
 @pytest.mark.parametrize("method", METHODS)
 @quiet
-def test_the_same_seed_gives_the_same_bits_however_the_run_is_cut(normal, method, monkeypatch):
+def test_the_same_seed_gives_the_same_bits_however_draws_are_reported(normal, method, monkeypatch):
+    """How a run is cut into chunks: see tests/test_runs.py."""
     expected = lv.fit(normal, None, method, **SHORT)
     other = lv.fit(normal, None, method, seed=1, **SHORT)
     assert (expected.posterior["position"] != other.posterior["position"]).mean() > 0.9
-    monkeypatch.setattr(exact, "Trajectories", functools.partial(Trajectories, most_steps=50))
-    monkeypatch.setattr(trajectories, "SECONDS_A_CHUNK", 1e-9)
+    monkeypatch.setattr(exact, "MOST_REPORTED", 7)
     cut = lv.fit(normal, None, method, **SHORT)
     for group in ("posterior", "sample_stats"):
         for name, values in expected.data_tree[group].items():
@@ -215,7 +212,7 @@ def test_hundreds_of_short_chains_are_judged_by_nested_rhat():
     target = linear_regression()
     fit = lv.fit(target.model, target.data, "nuts", num_chains=128, num_draws=20, num_warmup=200, progress=False)
     assert fit.posterior["w"].shape == (128, 20, 3)
-    assert fit.settings["together"] == 16
+    assert fit.settings["evidence"]["mixing"]["together"] == 16
     expected = weighted.nested_rhat(fit.posterior["w"].values, 16)
     np.testing.assert_allclose(fit.summary()["r_hat"], expected)
     assert (expected < 1.05).all()
@@ -245,11 +242,11 @@ def test_a_second_fit_compiles_nothing():
     other = {"x": 2 * target.data["x"], "y": target.data["y"] + 1}
 
     lv.fit(target.model, target.data, "nuts", **SHORT)
-    kept = len(programs._kept)
+    kept = len(compilation._kept)
     with compilations() as seen:
         second = lv.fit(target.model, other, "nuts", seed=5, **SHORT)
         assert seen == []
-        assert len(programs._kept) == kept
+        assert len(compilation._kept) == kept
         jax.jit(lambda x: 3.14159 * x)(1.0)
         assert seen
     precision = other["x"].T @ other["x"] + np.eye(3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import langevin as lv
-from langevin.drivers.gist import gist
+from langevin.run.gist import gist
 
 X = np.arange(3.0, dtype=np.float32)
 
