@@ -292,7 +292,7 @@ def _positions_of(init: Fit, target: Posterior) -> np.ndarray:
             f"`init` is a fit of another model: its unconstrained positions have the shapes {shapes}, and those of "
             f"this model {wanted}."
         )
-    dtype = np.result_type(*leaves)
+    dtype = np.result_type(*(np.asarray(leaf).dtype for leaf in leaves))
     return np.concatenate([part.reshape(part.shape[0] * part.shape[1], -1) for part in parts], axis=1).astype(dtype)
 
 
