@@ -11,7 +11,9 @@ import numpy as np
 import xarray as xr
 
 from langevin.diagnostics import weighted
-from langevin.diagnostics.evidence import Finding, Result, judge, label, rhat
+from langevin.diagnostics.evidence import judge
+from langevin.diagnostics.findings import Finding, Result
+from langevin.diagnostics.mixing import label, rhat
 from langevin.errors import SettingError
 
 if TYPE_CHECKING:

@@ -6,74 +6,20 @@ An engine brings its evidence by name, with numbers; `FINDERS` has what each nam
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import xarray as xr
 
-from langevin.diagnostics import weighted
+from langevin.diagnostics.findings import Finding, Result
+from langevin.diagnostics.mixing import mixing
 
-MOST_RHAT = 1.05
-LEAST_ESS = 100
-LEAST_SHARE = 0.05
-LEAST_DRAWS = 4
 MOST_NOISE_RATIO = 2.5
 MOST_WIDTH = 1.2
 MOST_DEEP = 0.01
-MOST_JUDGED = 200
 LEAST_BFMI = 0.2
 MOST_KHAT = 0.7
 LEAST_EFFICIENCY = 0.9
 LEAST_DRAWS_FOR_ENERGY = 20
-MOST_NUMBERS = 2_000_000
-LEAST_LOOKED_AT = 1000
-
-
-class Finding(NamedTuple):
-    """One thing to know about a run.
-
-    Attributes:
-        code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "not mixed",
-            "few draws", "too wide", "point", "interrupted"; of an approximation "far off", "not settled", "skipped".
-        finding: What was seen, with names and numbers.
-        meaning: What follows for the user.
-        remedy: What to try.
-    """
-
-    code: str
-    finding: str
-    meaning: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.finding} {self.meaning} {self.remedy}"
-
-
-class Result(NamedTuple):
-    """What findings are made from, besides the numbers of the evidence.
-
-    Attributes:
-        posterior: The draws.
-        stats: What was told at each draw: `weight`, zero after a chain stopped, and `lp`.
-    """
-
-    posterior: xr.Dataset
-    stats: xr.Dataset
-
-    @property
-    def stopped(self) -> np.ndarray:
-        """For each chain the step at which it blew up, or -1."""
-        if "stopped" in self.stats:
-            return np.asarray(self.stats["stopped"].values)
-        return np.full(self.posterior.sizes["chain"], -1)
-
-    def running(self) -> Result:
-        """The chains that did not stop; of very many draws, evenly spread ones."""
-        fine = self.stopped < 0
-        numbers = sum(values.size for values in self.posterior.values())
-        every = int(np.clip(numbers // MOST_NUMBERS, 1, max(self.posterior.sizes["draw"] // LEAST_LOOKED_AT, 1)))
-        chosen = {"chain": fine, "draw": slice(None, None, every)}
-        return Result(self.posterior.isel(chosen), self.stats.isel(chosen))
 
 
 def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> tuple[Finding, ...]:
@@ -168,18 +114,6 @@ def _optimisation(result: Result, settled: bool, skipped: int, error: float | No
     return found
 
 
-def label(name: str, index: tuple[int, ...]) -> str:
-    """The name of one coordinate of a site."""
-    return f"{name}[{', '.join(map(str, index))}]" if index else name
-
-
-def rhat(values: np.ndarray, weights: np.ndarray, together: int) -> np.ndarray:
-    """R-hat, nested where several chains in a row started at one place."""
-    if together == 1 or len(values) % together:
-        return weighted.rhat(values, weights)
-    return weighted.nested_rhat(values, together)
-
-
 def _finite(result: Result, density: bool = True) -> list[Finding]:
     found = []
     result = result.running()
@@ -271,58 +205,6 @@ def _stuck(result: Result) -> list[Finding]:
     ]
 
 
-def _mixing(result: Result, exact: bool, together: int = 1) -> list[Finding]:
-    result = result.running()
-    posterior, weights = result.posterior, result.stats["weight"].values
-    if not len(weights):
-        return []
-    worst_rhat, worst_ess = ("", 1.0), ("", np.inf)
-    for values in posterior.values():
-        if values.dtype.kind != "f":
-            continue
-        chosen = _suspects(values.values, weights)
-        draws = values.values.reshape(*values.shape[:2], -1)[:, :, chosen]
-        found = np.asarray(rhat(draws, weights, together))
-        ess = np.asarray(weighted.effective_size(draws, weights))
-        if np.isfinite(found).any() and np.nanmax(found) > worst_rhat[1]:
-            worst_rhat = (_coordinate(values, chosen[np.nanargmax(found)]), float(np.nanmax(found)))
-        if np.isfinite(ess).any() and np.nanmin(ess) < worst_ess[1]:
-            worst_ess = (_coordinate(values, chosen[np.nanargmin(ess)]), float(np.nanmin(ess)))
-    num_draws = weights.size
-    if weights.shape[1] < LEAST_DRAWS:
-        worst_ess = ("every site", 0.0)
-        worst_rhat = ("", 1.0)
-    slow = 0 < worst_ess[1] < min(LEAST_ESS, LEAST_SHARE * num_draws)
-    if worst_rhat[1] > MOST_RHAT or slow:
-        return [
-            Finding(
-                "not mixed",
-                f"The chains are not mixed: the largest R-hat is {worst_rhat[1]:.2f}{_for(worst_rhat[0])} (it should "
-                f"be below {MOST_RHAT}), and the effective size of {num_draws} draws is only {worst_ess[1]:.0f}, for "
-                f"{worst_ess[0]}.",
-                "Parts of a chain, or the chains, have seen different places: means and intervals cannot be trusted.",
-                _MIX_EXACT if exact else _MIX_STOCHASTIC,
-            )
-        ]
-    if worst_ess[1] < LEAST_ESS:
-        return [
-            Finding(
-                "few draws",
-                f"The effective size is only {worst_ess[1]:.0f}, for {worst_ess[0]} (at least {LEAST_ESS} are needed).",
-                "Means are rough and intervals rougher.",
-                "Take more draws, or thin more.",
-            )
-        ]
-    return []
-
-
-_MIX_STOCHASTIC = "Run longer, thin more, or use momentum (SGHMC); where modes are far apart, cyclical steps."
-_MIX_EXACT = (
-    "Run longer; look for modes that are far apart, for parameters that the data cannot tell from one another, and for "
-    "scales that other sites depend on (non-centre these)."
-)
-
-
 def _trajectories(result: Result) -> list[Finding]:
     found, stats = [], result.stats
     diverging = int(stats["diverging"].values.sum()) if "diverging" in stats else 0
@@ -364,34 +246,6 @@ def _trajectories(result: Result) -> list[Finding]:
     return found
 
 
-def _for(name: str) -> str:
-    return f", for {name}" if name else ""
-
-
-def _coordinate(values: xr.DataArray, flat_index: np.integer) -> str:
-    index = np.unravel_index(flat_index, values.shape[2:]) if values.ndim > 2 else ()
-    return label(str(values.name), tuple(int(i) for i in index))
-
-
-def _suspects(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Of many coordinates those that look worst, which are then judged with care: that takes a millisecond for each.
-
-    By the share of the variance that lies between halves of chains, and by the correlation of successive draws.
-    """
-    flat = values.reshape(*values.shape[:2], -1)
-    num_draws, size = flat.shape[1:]
-    if size <= MOST_JUDGED or num_draws < LEAST_DRAWS:
-        return np.arange(size)
-    centred = flat - weighted.mean(flat, weights)
-    halves = np.concatenate(np.split(centred[:, : num_draws // 2 * 2], 2, axis=1))
-    variance = np.mean(centred**2, axis=(0, 1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        between = np.var(halves.mean(axis=1), axis=0) / variance
-        correlation = np.mean(centred[:, 1:] * centred[:, :-1], axis=(0, 1)) / variance
-    worst = [np.argsort(-np.nan_to_num(score))[: MOST_JUDGED // 2] for score in (between, correlation)]
-    return np.unique(np.concatenate(worst))
-
-
 FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "interrupted": _interrupted,
     "stopped": _stopped,
@@ -399,7 +253,7 @@ FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "trajectories": _trajectories,
     "finite": _finite,
     "stuck": _stuck,
-    "mixing": _mixing,
+    "mixing": mixing,
     "width": _width,
     "ratios": _ratios,
     "optimisation": _optimisation,

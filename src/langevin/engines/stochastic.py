@@ -339,8 +339,8 @@ class StochasticEngine:
         warnings.warn(
             f"The autocorrelation time of a chain would be {pace.autocorrelation_time:.0g} steps: the largest "
             f"curvature is {scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise "
-            f"{scene.noise:.0g}, in units of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', larger minibatches, or "
-            "estimator='control_variate'.",
+            f"{scene.noise:.0g}, in units of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', larger "
+            "minibatches, or estimator='control_variate'.",
             LangevinWarning,
             stacklevel=2,
         )

@@ -44,7 +44,8 @@ def width(
     """
     num_chains = len(jax.tree.leaves(positions)[0])
     products = programs(_products, batches, posterior, positions, centre, seed.key_words())
-    return np.asarray(products, np.float64).reshape(num_chains, 4, -1).mean(axis=2)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(products, np.float64).reshape(num_chains, 4, -1).mean(axis=2)
 
 
 def mean_and_error(blocks: np.ndarray) -> tuple[float, float]:
