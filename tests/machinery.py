@@ -107,7 +107,7 @@ def run(machine: Any, target: Target, metric: Any, step_sizes: tuple[float, ...]
     return Run(steps, noise, uniforms, jax.tree.map(np.asarray, reports))
 
 
-def check_stationary(make_kernel: Callable[[Any], Any], target: Target, count: int = 40_000, most: float = 4.5) -> None:
+def check_stationary(make_kernel: Callable[[Any], Any], target: Target, count: int = 160_000, most: float = 4.5) -> None:
     """Independent draws of the target must be draws of the target after a step of the kernel.
 
     Moments may differ by so many standard errors, which are those of the change that the step makes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from langevin.run.gist import gist
 from langevin.run.seeds import key_of
 from langevin.variational.elbo import Estimate, begin_baselines, surrogate
 from langevin.variational.families import Parameters
+
+if TYPE_CHECKING:
+    from langevin.methods.variational import VI
 
 
 class Fits(NamedTuple):
@@ -114,7 +117,7 @@ def advance(
 
 
 def loss_of(
-    method: Any, objective: Any, baselines: Any, noises: Any, batch: Batch | None, parameters: Parameters
+    method: VI, objective: Any, baselines: Any, noises: Any, batch: Batch | None, parameters: Parameters
 ) -> tuple[jax.Array, Estimate]:
     """What is minimised, whose gradient is an estimate of that of `-bound / num_data`; and the bound."""
     total, estimate = surrogate(
@@ -130,7 +133,7 @@ def loss_of(
     return -total / max(objective.num_data, 1), estimate
 
 
-def mean_bound(method: Any, objective: Any, parameters: Parameters, noises: Any, batch: Batch | None) -> jax.Array:
+def mean_bound(method: VI, objective: Any, parameters: Parameters, noises: Any, batch: Batch | None) -> jax.Array:
     """The bound on these rows (None: all), as the mean over many estimates."""
     baselines = begin_baselines(objective.wiring, jnp.result_type(float))
 
@@ -140,14 +143,14 @@ def mean_bound(method: Any, objective: Any, parameters: Parameters, noises: Any,
     return jnp.mean(jax.lax.map(one, noises, batch_size=8))
 
 
-def largest_of(method: Any, objective: Any, batches: Batches | None) -> int:
+def largest_of(method: VI, objective: Any, batches: Batches | None) -> int:
     """About how many numbers the largest array in a step has."""
     width = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(objective.data))
     rows = objective.num_data if batches is None else batches.size
     return width * max(rows, 1) * method.num_restarts * method.num_particles
 
 
-def gist_of(method: Any, objective: Any, carry: Fits, noise: Any, batches: Batches | None) -> str | None:
+def gist_of(method: VI, objective: Any, carry: Fits, noise: Any, batches: Batches | None) -> str | None:
     """The gist of the gradient, which tells whether the program is already there."""
     parameters, baselines = (jax.tree.map(lambda a: a[0], tree) for tree in (carry.parameters, carry.baselines))
     noises = jax.tree.map(lambda leaf: leaf[0, 0], noise)
@@ -161,7 +164,7 @@ def gist_of(method: Any, objective: Any, carry: Fits, noise: Any, batches: Batch
     return gist(slope, objective, parameters, noises, batch)
 
 
-def begin_optimizer(method: Any, stacked: Parameters) -> Any:
+def begin_optimizer(method: VI, stacked: Parameters) -> Any:
     """The state of the optimiser of each restart before the first step."""
     if method.optimizer is None:
         return adam.begin(stacked)

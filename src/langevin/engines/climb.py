@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -18,6 +18,9 @@ from langevin.kernels.base import Kernel
 from langevin.posterior import Posterior
 from langevin.run.keep import Keep
 from langevin.tuning import Tuning
+
+if TYPE_CHECKING:
+    from langevin.methods.point import MAP
 
 NUM_LOOKS = 10
 
@@ -40,28 +43,10 @@ class Climb:
         return ascent(posterior, optax.adam(optax.exponential_decay(0.1, self.num_steps, 1e-3)))
 
 
-class ClimbingMethod(Protocol):
-    """What the engine asks of MAP."""
-
-    @property
-    def learning_rate(self) -> float:
-        """At the start."""
-        ...
-
-    @property
-    def num_steps(self) -> int:
-        """How many steps to climb."""
-        ...
-
-    def kernel(self, posterior: Posterior, tuning: Tuning) -> Kernel:
-        """The kernel."""
-        ...
-
-
 class ClimbEngine:
     """Climbs from every start."""
 
-    def __init__(self, method: ClimbingMethod, target: Posterior, plan: Plan) -> None:
+    def __init__(self, method: MAP, target: Posterior, plan: Plan) -> None:
         self._method, self._target, self._plan = method, target, plan
         self._space = Space(target, plan)
         seed = plan.seed.child("climb")

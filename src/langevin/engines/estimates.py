@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,9 @@ from langevin.engines.bound import loss_of
 from langevin.run.seeds import Seed, key_of
 from langevin.variational.elbo import begin_baselines
 from langevin.variational.families import Parameters
+
+if TYPE_CHECKING:
+    from langevin.methods.variational import VI
 
 
 class Gradients(NamedTuple):
@@ -35,7 +38,7 @@ class Gradients(NamedTuple):
 
 
 def gradients_of(
-    method: Any,
+    method: VI,
     objective: Any,
     batches: Batches | None,
     parameters: Parameters | None,

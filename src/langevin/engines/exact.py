@@ -13,7 +13,7 @@ Phases:
 from __future__ import annotations
 
 import functools
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -26,9 +26,12 @@ from langevin.engines.trajectories import Goal, Harvest, Record, Trajectories
 from langevin.geometry import mass
 from langevin.geometry.starts import no_start, proposed, retried, unflattened
 from langevin.kernels import dual_averaging, metrics
-from langevin.kernels.machines import MOST_STEPS, Machine
+from langevin.kernels.machines import MOST_STEPS
 from langevin.posterior import Posterior
 from langevin.run.keep import Keep
+
+if TYPE_CHECKING:
+    from langevin.methods.exact import Exact
 
 MOST_DENSE = 128
 # When the metric is made anew, in parts of the warm-up.
@@ -41,48 +44,10 @@ MOST_REPORTED = 1024
 MOST_BYTES_REPORTED = 16_000_000
 
 
-class ExactMethod(Protocol):
-    """What the engine asks of a method."""
-
-    @property
-    def target_accept(self) -> float:
-        """The acceptance that warm-up adapts the step to."""
-        ...
-
-    @property
-    def metric(self) -> str:
-        """The kind of metric."""
-        ...
-
-    @property
-    def rank(self) -> int:
-        """Of a metric of low rank."""
-        ...
-
-    @property
-    def step_size(self) -> Any:
-        """A number, or "auto"."""
-        ...
-
-    @property
-    def least_steps(self) -> int:
-        """The fewest gradients that a trajectory has, as a rule."""
-        ...
-
-    @property
-    def deepest(self) -> int | None:
-        """The most doublings of a trajectory; None if it has none."""
-        ...
-
-    def machine(self) -> Machine:
-        """The stepper."""
-        ...
-
-
 class ExactEngine:
     """Chains of an exact method on one posterior."""
 
-    def __init__(self, method: ExactMethod, target: Posterior, plan: Plan) -> None:
+    def __init__(self, method: Exact, target: Posterior, plan: Plan) -> None:
         self._method, self._plan = method, plan
         size = sum(np.size(leaf) for leaf in jax.tree.leaves(target.start(np.random.default_rng(0))))
         self._space = Space(target, plan, largest=plan.num_chains * max(size, target.num_data))

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from langevin.contracts import Chunk, Draws, Outcome, Plan, Position, State
-from langevin.engines.chains import Carry, Chains, MakesKernel, Recorded
+from langevin.contracts import Chunk, Draws, Outcome, Plan, State
+from langevin.engines.chains import Carry, Chains, Recorded
 from langevin.engines.climb import Climb
 from langevin.engines.space import Space
 from langevin.errors import LangevinWarning, SamplingError
@@ -38,10 +38,12 @@ from langevin.geometry.scrutiny import (
     noise_at_draws,
     width,
 )
-from langevin.kernels.metrics import Metric
 from langevin.posterior import Posterior
 from langevin.run.compilation import import_beside
 from langevin.tuning import SD_BIAS, Landscape, Pace, Tuning
+
+if TYPE_CHECKING:
+    from langevin.methods.stochastic import Stochastic
 
 # A chain should forget this often, so that four chains give an effective size of about 500.
 TIMES_TO_FORGET = 150
@@ -52,64 +54,10 @@ NUM_BURN_IN_DRAWS, FIRST_LOOKED_AT = 60, 20
 NUM_PLAIN_DRAWS = 10
 
 
-class StochasticMethod(MakesKernel, Protocol):
-    """What the engine asks of a method."""
-
-    @property
-    def step_size(self) -> Any:
-        """A number, a schedule, or "auto"."""
-        ...
-
-    @property
-    def metric(self) -> str:
-        """What warm-up makes of the curvature."""
-        ...
-
-    @property
-    def estimator(self) -> str:
-        """Of the gradient."""
-        ...
-
-    @property
-    def peak(self) -> float:
-        """The automatic step as a multiple of its mean over a cycle."""
-        ...
-
-    @property
-    def takes_noise_off(self) -> bool:
-        """Whether the kernel uses the gradient noise that was measured."""
-        ...
-
-    @property
-    def burn_in(self) -> MakesKernel:
-        """What burns in where the step is given: by default the method itself."""
-        ...
-
-    def pace(self, landscape: Landscape) -> Pace:
-        """The largest step whose bias is acceptable, and the autocorrelation time."""
-        ...
-
-    def cycle(self, num_draws: int, thin: int) -> tuple[int, int, int]:
-        """Draws in a cycle of the step size, its steps, and how many of them explore; (1, 1, 0) without cycles."""
-        ...
-
-    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Metric | None:
-        """The metric that the method makes of squared gradients; None if it takes that of the curvature."""
-        ...
-
-    def metric_of_burn_in(self, state: Any) -> Metric | None:
-        """The metric that a plain burn-in has learned, from the kernel's states; None if none."""
-        ...
-
-    def approximation(self, plan: Plan) -> str:
-        """Which density the draws are from."""
-        ...
-
-
 class StochasticEngine:
     """Chains of a stochastic-gradient method on one posterior."""
 
-    def __init__(self, method: StochasticMethod, target: Posterior, plan: Plan) -> None:
+    def __init__(self, method: Stochastic, target: Posterior, plan: Plan) -> None:
         import_beside()
         self._method, self._target, self._plan = method, target, plan
         self._space = Space(target, plan, twice=True)
@@ -339,8 +287,8 @@ class StochasticEngine:
         warnings.warn(
             f"The autocorrelation time of a chain would be {pace.autocorrelation_time:.0g} steps: the largest "
             f"curvature is {scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise "
-            f"{scene.noise:.0g}, in units of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', larger "
-            "minibatches, or estimator='control_variate'.",
+            f"{scene.noise:.0g}, in units of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', "
+            "larger minibatches, or estimator='control_variate'.",
             LangevinWarning,
             stacklevel=2,
         )

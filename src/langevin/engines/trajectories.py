@@ -8,7 +8,7 @@ compiling JAX's generator would take twice the time of compiling all the rest.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,9 @@ from langevin.kernels.metrics import Metric
 from langevin.posterior import Posterior
 from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed, Stream
+
+if TYPE_CHECKING:
+    from langevin.methods.exact import Exact
 
 MOST_STEPS_A_CHUNK = 2048
 MOST_BYTES_A_CHUNK = 64_000_000
@@ -108,7 +111,7 @@ class Trajectories:
     """
 
     def __init__(
-        self, method: Any, posterior: Posterior, example: Position, num_chains: int, seed: Seed, programs: Programs
+        self, method: Exact, posterior: Posterior, example: Position, num_chains: int, seed: Seed, programs: Programs
     ) -> None:
         self.method, self.num_chains = method, num_chains
         self._posterior, self._example, self._programs = posterior, example, programs
@@ -209,7 +212,7 @@ class Trajectories:
         return Loop(**{name: jax.device_put(value, places[name]) for name, value in loop._asdict().items()})
 
 
-def _advance(method: Any, posterior: Posterior, example: Position, loop: Loop) -> Any:
+def _advance(method: Exact, posterior: Posterior, example: Position, loop: Loop) -> Any:
     machine: Machine = method.machine()
     evaluate = evaluator(machine, posterior, ravel_pytree(example)[1], loop.metric)
     num_steps, (num_chains, num_noise, size) = len(loop.uniforms), loop.noise.shape

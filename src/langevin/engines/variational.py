@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,9 @@ from langevin.run.seeds import Stream
 from langevin.variational.elbo import begin_baselines
 from langevin.variational.guide import Guide
 from langevin.variational.objective import Objective
+
+if TYPE_CHECKING:
+    from langevin.methods.variational import VI
 
 MOST_STEPS_A_CHUNK = 1024
 MOST_BYTES_A_CHUNK = 32_000_000
@@ -58,7 +61,7 @@ class VariationalEngine:
         plan: What was asked of the run.
     """
 
-    def __init__(self, method: Any, objective: Objective, plan: Plan) -> None:
+    def __init__(self, method: VI, objective: Objective, plan: Plan) -> None:
         import_beside()
         self._method, self._objective, self._plan = method, objective, plan
         self._layout = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,23 +20,8 @@ from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed
 from langevin.tuning import Landscape, Tuning
 
-
-class Wants(Protocol):
-    """What a method says of the metric that it wants, and of its estimator."""
-
-    @property
-    def metric(self) -> str:
-        """One of "auto", "unit", "diagonal" and "dense"."""
-        ...
-
-    @property
-    def estimator(self) -> str:
-        """The name of the gradient estimator."""
-        ...
-
-    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Metric | None:
-        """The metric that the method makes of squared gradients; None if it takes that of the curvature."""
-        ...
+if TYPE_CHECKING:
+    from langevin.methods.stochastic import Stochastic
 
 
 class Modes(NamedTuple):
@@ -77,7 +62,7 @@ class Measured(NamedTuple):
 
 
 def measured(
-    programs: Programs, method: Wants, target: Posterior, batches: Batches | None, found: Modes, seed: Seed
+    programs: Programs, method: Stochastic, target: Posterior, batches: Batches | None, found: Modes, seed: Seed
 ) -> Measured:
     """Measures curvature and gradient noise around modes.
 
@@ -112,7 +97,7 @@ def measured(
 
 
 def _metric(
-    programs: Programs, method: Wants, target: Posterior, found: Modes, seed: Seed
+    programs: Programs, method: Stochastic, target: Posterior, found: Modes, seed: Seed
 ) -> tuple[Metric | None, Metric, float, float, Position]:
     """The metric, that of the posterior's own shape, the largest and smallest curvature, and for many its diagonal."""
     if found.curvature is not None:

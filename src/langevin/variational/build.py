@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -20,8 +20,11 @@ from langevin.variational.guides import guided, per_site
 from langevin.variational.markov import markov
 from langevin.variational.objective import OfPositions
 
+if TYPE_CHECKING:
+    from langevin.methods.variational import VI
 
-def objective_of(settings: Any, target: Posterior | Joint, batch_size: int | None) -> OfPositions | Guided:
+
+def objective_of(settings: VI, target: Posterior | Joint, batch_size: int | None) -> OfPositions | Guided:
     """The approximation that the settings ask for, of this target.
 
     Args:
@@ -54,7 +57,7 @@ def objective_of(settings: Any, target: Posterior | Joint, batch_size: int | Non
     return objective
 
 
-def _of_sites(settings: Any, joint: Joint, rows_a_call: int) -> Guided:
+def _of_sites(settings: VI, joint: Joint, rows_a_call: int) -> Guided:
     family, guide = settings.family, settings.local
     make: Callable[[Any], families.Family] | None = None
     if isinstance(family, Mapping):
@@ -72,7 +75,7 @@ def _of_sites(settings: Any, joint: Joint, rows_a_call: int) -> Guided:
     return guided(joint, guide, make, settings.gradient, rows_a_call, closed_forms=settings.bound == "elbo")
 
 
-def family_of(settings: Any, shapes: tuple[tuple[int, ...], ...]) -> families.Family:
+def family_of(settings: VI, shapes: tuple[tuple[int, ...], ...]) -> families.Family:
     """The family, for a position made of arrays of these shapes."""
     size = sum(math.prod(shape) for shape in shapes)
     if not isinstance(settings.family, str):
