@@ -9,8 +9,7 @@ import pytest
 from scipy import stats
 
 import langevin as lv
-from langevin.run import compilation as programs
-from langevin.drivers import exact, trajectories
+from langevin.run import compilation
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")]
 
@@ -22,7 +21,7 @@ NUM_BINS = 10
 def _trace_once(monkeypatch):
     """All fits of a test are of one program, with other rows as its argument: to trace it for each would take the most
     time."""
-    real, known = programs.compiled, {}
+    real, known = compilation.compiled, {}
 
     def compiled(function, static, *arguments, **rest):
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(arguments))
@@ -30,8 +29,7 @@ def _trace_once(monkeypatch):
             known[function, static, shapes] = real(function, static, *arguments, **rest)
         return known[function, static, shapes]
 
-    monkeypatch.setattr(trajectories, "compiled", compiled)
-    monkeypatch.setattr(exact, "compiled", compiled)
+    monkeypatch.setattr(compilation, "compiled", compiled)
 
 
 def normal(y, prior_sd=1.0):

@@ -1,5 +1,6 @@
 """Runs that survive, for EVERY method in the registry: the same bits however a run is cut, killed, stored and loaded."""
 
+import errno
 import itertools
 
 import jax
@@ -12,7 +13,7 @@ from targets import linear_regression
 
 import langevin as lv
 from langevin.methods import BY_NAME, describe, from_description
-from langevin.run import drive
+from langevin.run import drive, integrity
 
 # Few draws are flagged, which is right, and not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
@@ -261,3 +262,55 @@ def test_what_is_kept_of_a_draw(name, tmp_path):
     assert lv.load(tmp_path / "half").posterior["w"].dtype == np.float16
     with pytest.raises(lv.SettingError, match="there is no site 'v'"):
         fit(name, keep="v")
+
+
+def test_a_full_disk_loses_nothing(monkeypatch, tmp_path):
+    """The disk is full after some blocks: a sentence, and the run goes on to the same bits when there is room again."""
+    more = {"num_draws": 3000, "thin": 1}
+    whole = fit("sgld", **more)
+    written, put = itertools.count(), integrity.put
+
+    def full(*arguments, **named):
+        if next(written) > 12:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return put(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        cut(patch, [100])
+        patch.setattr(integrity, "put", full)
+        with pytest.raises(lv.StoreError, match=r"disk is full.*lv\.resume"):
+            fit("sgld", store=tmp_path / "run", **more)
+    assert_same(lv.resume(tmp_path / "run", TARGET.model, TARGET.data, progress=False), whole)
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_anything_is_computed(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(lv.StoreError, match="cannot be written"):
+        fit("nuts", store=tmp_path / "file" / "run")
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(lv.SettingError, match=r"exists already.*lv\.resume"):
+        fit("nuts", store=tmp_path / "taken")
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "zeroed"])
+def test_a_torn_block_is_named(damage, tmp_path):
+    """Also when the run is continued, and not only when it is loaded."""
+    path = tmp_path / "run"
+    fit("nuts", store=path, num_draws=6000)
+    block = next(file for file in sorted((path / "sample_stats" / "diverging").iterdir()) if file.name[0] == "0")
+    content = block.read_bytes()
+    if damage == "missing":
+        block.unlink()
+    else:
+        block.write_bytes(content[: len(content) // 2] if damage == "truncated" else bytes(len(content)))
+    with pytest.raises(lv.DataError, match=f"diverging.{block.name}"):
+        lv.load(path)
+    with pytest.raises(lv.StoreError, match=f"diverging.{block.name}"):
+        lv.resume(path, TARGET.model, TARGET.data)
+
+
+def test_a_killed_process(tmp_path):
+    """As tests/kill.py does it, which is the long version: SIGKILL, then another process."""
+    import kill
+
+    assert kill.survive("sghmc", kills=1, seed=1) == (1, 1)

@@ -322,8 +322,11 @@ class VariationalEngine:
         local = sum(objective.local.values())
         one = objective.noise(np.random.default_rng(0), (1,), self._dtype)
         bytes_a_draw = 4 * local + sum(leaf.nbytes for leaf in jax.tree.leaves(one))
-        self._block = int(np.clip(MOST_BYTES_A_BLOCK // (num_chains * bytes_a_draw), 1, DRAWS_A_BLOCK))
         self._most_judged = int(np.clip(MOST_READ // size, LEAST_JUDGED, MOST_JUDGED))
+        # Where rows are many, a draw of a guide, or its log-density, takes its time.
+        affordable = self._most_judged if objective.has_ratios else MOST_READ // size
+        most = min(MOST_BYTES_A_BLOCK // bytes_a_draw, affordable) // num_chains
+        self._block = int(np.clip(most, 1, DRAWS_A_BLOCK))
         at_once = int(np.clip(MOST_AT_ONCE // size, 1, 256))
         with_local = local * total <= MOST_LOCAL
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), self._example)
