@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from langevin.diagnostics.findings import Finding, Result
 from langevin.diagnostics.mixing import mixing
@@ -20,6 +21,7 @@ LEAST_BFMI = 0.2
 MOST_KHAT = 0.7
 LEAST_EFFICIENCY = 0.9
 LEAST_DRAWS_FOR_ENERGY = 20
+MOST_AT_ONCE = 5_000_000
 
 
 def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> tuple[Finding, ...]:
@@ -115,10 +117,11 @@ def _optimisation(result: Result, settled: bool, skipped: int, error: float | No
 
 
 def _finite(result: Result, density: bool = True) -> list[Finding]:
+    """Every draw is looked at, piece by piece: the draws may be on disk."""
     found = []
-    result = result.running()
+    fine = result.stopped < 0
     for name, values in result.posterior.items():
-        share = 1 - np.isfinite(values.values).mean() if values.size else 0.0
+        share = _share_not_finite(values, fine)
         if share > 0:
             found.append(
                 Finding(
@@ -128,8 +131,7 @@ def _finite(result: Result, density: bool = True) -> list[Finding]:
                     "Look at how the program computes it.",
                 )
             )
-    log_density = result.stats["lp"].values
-    outside = 1 - np.isfinite(log_density).mean() if density and log_density.size else 0.0
+    outside = _share_not_finite(result.stats["lp"], fine) if density else 0.0
     if outside > 0:
         found.append(
             Finding(
@@ -140,6 +142,16 @@ def _finite(result: Result, density: bool = True) -> list[Finding]:
             )
         )
     return found
+
+
+def _share_not_finite(values: xr.DataArray, chains: np.ndarray) -> float:
+    num_draws = values.sizes["draw"]
+    length = max(MOST_AT_ONCE * num_draws // max(values.size, 1), 1)
+    count = total = 0
+    for start in range(0, num_draws, length):
+        piece = values.isel(draw=slice(start, start + length)).values[chains]
+        count, total = count + int((~np.isfinite(piece)).sum()), total + piece.size
+    return count / max(total, 1)
 
 
 def _width(result: Result, value: float, error: float) -> list[Finding]:

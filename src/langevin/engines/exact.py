@@ -13,6 +13,7 @@ Phases:
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -61,9 +62,6 @@ class ExactEngine:
         self._together = next((n for n in (16, 8, 4) if plan.num_chains % n == 0 and plan.num_chains // n >= 4), 1)
         capacity = int(np.clip(MOST_BYTES_REPORTED // (size * self._chains.dtype.itemsize), 1, MOST_REPORTED))
         self._reported = np.zeros((capacity, size), self._chains.dtype)
-        # What is reported of a draw compiles while the chains run.
-        shapes = (target, self._space.example, self._reported, np.int32(0))
-        self._report = self._space.programs.aside(_report, plan.keep, *shapes)
 
     @property
     def num_chains(self) -> int:
@@ -133,6 +131,7 @@ class ExactEngine:
             starts = retried(starts, good, self._propose, attempt, failure)
             chains = self._chains.at_rest(chains, starts, ~good)
             return state | {"attempt": attempt, "chains": chains}, Chunk("start", 1, attempt, attempt + 1)
+        _ = self._report
         adapts = self._kind != "unit" and self._chains.needs_gradient and self._plan.num_warmup > 0
         if adapts and self._plan.init is None:
             gradients = mass.plain_gradient(self._metric(state), np.asarray(machine.draw.gradient))
@@ -183,6 +182,12 @@ class ExactEngine:
         return state | {"chains": chains}, chunk
 
     # What they have in common.
+
+    @functools.cached_property
+    def _report(self) -> Callable[..., Any]:
+        """What is reported of draws: it compiles while the chains run."""
+        arguments = (self._space.target, self._space.example, self._reported, np.int32(0))
+        return self._space.programs.aside(_report, self._plan.keep, *arguments)
 
     @property
     def _thin(self) -> int:
