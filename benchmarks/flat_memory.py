@@ -54,7 +54,9 @@ def main() -> None:
     shutil.rmtree(path)
     print(json.dumps(result, indent=1))
     if total == 10_000_000:
-        machine.write("flat_memory", result)
+        (machine.HERE / "results" / "flat_memory.json").write_text(
+            json.dumps(machine.describe() | result, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":

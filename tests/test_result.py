@@ -101,40 +101,6 @@ def test_same_seed_same_bits():
     assert (a.posterior["position"].values != c.posterior["position"].values).any()
 
 
-def codes(posterior, **keywords):
-    from langevin.diagnostics.verdict import judge
-
-    ones = xr.ones_like(posterior["x"]).astype(float)
-    stats = xr.Dataset({"weight": ones, "lp": keywords.pop("lp", ones)})
-    stopped = np.full(posterior.sizes["chain"], -1)
-    return [finding.code for finding in judge(posterior, stats, stopped, **keywords)]
-
-
-@pytest.fixture
-def good():
-    draws = np.random.default_rng(0).normal(size=(4, 500))
-    return xr.Dataset({"x": (("chain", "draw"), draws)})
-
-
-def test_the_verdict_on_good_draws_is_empty(good):
-    assert codes(good, noise_ratio=1.2, width=1.1, width_error=0.05) == []
-
-
-def test_the_verdict_finds_each_fault(good):
-    assert codes(good, noise_ratio=9.0) == ["noise"]
-    assert codes(good, noise_ratio=0.1) == ["noise"]
-    assert codes(good, width=2.0, width_error=0.1) == ["too wide"]
-    still = good.copy(deep=True)
-    still["x"][2] = 1.0
-    assert "stuck" in codes(still)
-    assert codes(good.assign(flag=good["x"] > 0, bad=good["x"] * np.nan)) == ["not finite"]
-    assert codes(good, lp=good["x"].where(good["x"] > 0, -np.inf)) == ["not finite"]
-    assert codes(good.isel(draw=slice(3))) == ["few draws"]
-    assert codes(good.isel(draw=slice(1))) == ["few draws"]
-    assert codes(good.isel(draw=slice(1), chain=slice(1))) == ["point"]
-    assert codes(good + np.array([0.0, 0.0, 5.0, 5.0])[:, None] * xr.ones_like(good)) == ["not mixed"]
-
-
 @pytest.mark.parametrize("method", [lv.SGLD(step_size=0.004), lv.SGHMC(step_size=0.02, gradient_noise=0.0)])
 def test_a_given_step_that_is_too_long_is_found_out(method):
     density = lv.Density(lambda m: -0.5 * m**2, lambda m, rows: -0.5 * (rows["x"] - m) ** 2, init=0.0)

@@ -1,5 +1,7 @@
 """Variational inference through `lv.fit`: known optima, minibatches, the verdict, and what can be done with a fit."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from compilation import compilations
 
 import langevin as lv
 from langevin.demos import gaussian, regression, vae
+from langevin.run import drive
 
 NUM_ROWS = 500
 
@@ -93,10 +96,10 @@ def test_khat_flags_mean_field_and_passes_full_rank():
     with pytest.warns(lv.LangevinWarning, match="far from the posterior"):
         narrow = lv.fit(correlated(), method="vi", progress=False)
     assert [finding.code for finding in narrow.verdict] == ["far off"]
-    assert abs(narrow.settings["scrutiny"]["khat"] - 0.95) < 0.25
+    assert abs(narrow.settings["evidence"]["ratios"]["khat"] - 0.95) < 0.25
     full = lv.fit(correlated(), method=lv.VI("fullrank"), progress=False)
     assert full.verdict == ()
-    assert full.settings["scrutiny"]["khat"] < 0.5
+    assert full.settings["evidence"]["ratios"]["khat"] < 0.5
 
 
 def test_resampled_draws_are_nearer():
@@ -115,7 +118,7 @@ def test_resampled_draws_are_nearer():
 
 # Thirty draws are few.
 @pytest.mark.filterwarnings("ignore:The chains are not mixed")
-@pytest.mark.filterwarnings("ignore:Only")
+@pytest.mark.filterwarnings("ignore:The effective size is only")
 @pytest.mark.parametrize("method", ["nuts", "hmc", lv.SGLD(step_size=1e-4)])
 def test_samplers_start_from_a_fit(method):
     data, mean, precision = wide_regression()
@@ -154,17 +157,23 @@ def test_same_seed_same_bits():
     assert not np.array_equal(one.elbo, other.elbo)
 
 
-@pytest.mark.filterwarnings("ignore:The approximation is far")
-def test_chunks_do_not_matter(monkeypatch):
-    from langevin.drivers import optimise
-
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+def test_chunks_do_not_matter_to_stages(monkeypatch):
+    """A fit that finds its own number of steps; with a number of steps, see tests/test_runs.py."""
     data, _, _ = wide_regression()
-    settings = {"batch_size": 50, "progress": False, "num_draws": 10}
-    one = lv.fit(model, data, lv.VI(num_steps=150), **settings)
-    monkeypatch.setattr(optimise, "MOST_STEPS_A_CHUNK", 7)
-    two = lv.fit(model, data, lv.VI(num_steps=150), **settings)
-    assert np.array_equal(one.elbo, two.elbo)
-    assert np.array_equal(one.posterior["w"], two.posterior["w"])
+    whole, cut = [], []
+    for fits, limits in ((whole, [2**30]), (cut, [137, 1, 1000])):
+        limits = itertools.cycle(limits)
+        monkeypatch.setattr(drive._Clock, "decide", lambda self, phase, limits=limits: (next(limits), False))
+        fits += [
+            lv.fit(model, data, lv.VI(num_restarts=2), batch_size=50, num_draws=10, progress=False),
+            lv.fit(gaussian.model, gaussian.make_data(), lv.VI(gaussian.guide), num_draws=10, progress=False),
+        ]
+    for one, two in zip(whole, cut, strict=True):
+        assert np.array_equal(one.elbo, two.elbo)
+        assert one.settings == two.settings
+        for site in one.posterior:
+            assert np.array_equal(one.posterior[site], two.posterior[site])
 
 
 def test_restarts_find_the_higher_mode():
@@ -209,7 +218,7 @@ def test_a_bound_that_is_not_finite():
         s = numpyro.sample("s", dist.Normal(0, 1))
         numpyro.sample("y", dist.Normal(0.0, jnp.where(s > 1e9, 1.0, jnp.nan)).expand(y.shape), obs=y)
 
-    with pytest.raises(lv.SamplingError, match="not finite at any of 10 starts: .*'y'"):
+    with pytest.raises(lv.SamplingError, match="not finite at any of 100 starts: .*'y'"):
         lv.fit(never, {"y": np.zeros(3)}, "vi", progress=False)
 
     def guide(y):
@@ -282,7 +291,7 @@ def test_flow_on_a_banana(gradient):
     draws = fit.posterior["position"].values.reshape(-1, 2)
     assert abs(draws[:, 0].std() - 1) < 0.2
     assert abs(draws[:, 1].mean() - 1) < 0.3
-    assert fit.settings["scrutiny"]["khat"] < 0.7
+    assert fit.settings["evidence"]["ratios"]["khat"] < 0.7
     assert np.log(np.pi) - 0.12 < fit.elbo.values[-300:].mean() < np.log(np.pi) + 0.02
     gaussian_fit = lv.fit(density, method=lv.VI("fullrank", num_particles=16), progress=False)
     assert gaussian_fit.elbo.values[-300:].mean() < np.log(np.pi) - 0.3
@@ -361,7 +370,7 @@ def test_a_start_at_which_the_gradient_is_not_finite_is_left():
     for seed in range(3):
         fit = lv.fit(density, method=lv.VI(), seed=seed, progress=False)
         assert abs(float(fit.posterior["position"].mean()) - 9.0) < 0.2
-        assert fit.settings["scrutiny"]["skipped"] == 0
+        assert fit.settings["evidence"]["optimisation"]["skipped"] == 0
 
 
 def test_gamma_posterior_by_a_gaussian_of_its_logarithm():
@@ -403,7 +412,7 @@ def test_few_draws_are_not_judged(num_draws):
     """Fewer than 25 ratios have no tail to be seen."""
     density = lv.Density(lambda x: -((x - 3.0) ** 2) / 8, init=0.0)
     fit = lv.fit(density, method=lv.VI(), num_chains=1, num_draws=num_draws, progress=False)
-    assert (fit.settings["scrutiny"]["khat"] is None) == (num_draws < 25)
+    assert (fit.settings["evidence"]["ratios"]["khat"] is None) == (num_draws < 25)
     assert fit.resampled().posterior["position"].shape == (1, num_draws)
 
 
@@ -421,5 +430,5 @@ def test_restarts_in_two_equal_modes_settle():
         init=lambda key: jax.random.uniform(key, minval=-6.0, maxval=6.0),
     )
     fit = lv.fit(density, method=lv.VI(num_restarts=4, num_particles=8), progress=False)
-    assert fit.settings["step_size"] > 1e-4
+    assert fit.settings["learning_rate"] > 1e-4
     assert abs(abs(float(fit.posterior["position"].mean())) - 4.0) < 0.1

@@ -8,6 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import langevin as lv
+from langevin.run.seeds import Seed
 from langevin.variational.elbo import Sampled, Wiring, begin_baselines, surrogate
 
 GENERATOR = np.random.default_rng(0)
@@ -96,14 +97,17 @@ def test_sticking_the_landing_has_no_variance_at_the_optimum():
     assert path.variance["mean"].min() > 0.1
 
 
+def noise_of_seed_7(num_samples, num_particles):
+    return Seed.of(7).child("noise").generator().standard_normal((num_samples, num_particles, 2), np.float32)
+
+
 def test_one_draw_by_hand():
     """The pathwise and the score-function gradient of a standard normal target, from formulas in NumPy."""
     density = lv.Density(lambda x: -jnp.sum(x**2) / 2, init=np.zeros(2, np.float32))
     for gradient in ("pathwise", "stl", "score"):
         method = lv.VI(gradient=gradient, baseline=None, rao_blackwell=False)
         found = lv.elbo_gradients(density, method=method, parameters=POINT, num_samples=3, seed=7)
-        _, _, noise_seed, _ = np.random.SeedSequence([0, 7]).spawn(4)
-        noise = np.random.Generator(np.random.Philox(noise_seed)).standard_normal((3, 1, 2), np.float32)[:, 0]
+        noise = noise_of_seed_7(3, 1)[:, 0]
         scale = np.exp(POINT["log_scale"])
         x = POINT["mean"] + scale * noise
         if gradient == "pathwise":
@@ -162,8 +166,7 @@ def test_importance_weighted_bound_by_hand():
     density = lv.Density(lambda x: -jnp.sum((x - 1) ** 2) / 2, init=np.zeros(2, np.float32))
     method = lv.VI(bound="importance", num_particles=5)
     found = lv.elbo_gradients(density, method=method, parameters=POINT, num_samples=4, seed=7)
-    _, _, noise_seed, _ = np.random.SeedSequence([0, 7]).spawn(4)
-    noise = np.random.Generator(np.random.Philox(noise_seed)).standard_normal((4, 5, 2), np.float32)
+    noise = noise_of_seed_7(4, 5)
     x = POINT["mean"] + np.exp(POINT["log_scale"]) * noise
     log_q = (-(noise**2) / 2 - np.log(2 * np.pi) / 2 - POINT["log_scale"]).sum(axis=-1)
     log_ratios = -((x - 1) ** 2).sum(axis=-1) / 2 - log_q

@@ -11,8 +11,8 @@ from numpyro.infer import autoguide
 
 import langevin as lv
 from langevin.data.table import as_table
-from langevin.drivers.variational import objective_of
 from langevin.models.program import Program
+from langevin.variational.build import objective_of
 
 GENERATOR = np.random.default_rng(3)
 LABELS = GENERATOR.random(60) < 0.3
@@ -386,7 +386,7 @@ def test_a_guide_of_points_says_so(gradient):
     fit = lv.fit(model, {"y": y}, lv.VI(autoguide.AutoDelta(model), gradient=gradient), progress=False)
     assert abs(float(fit.posterior["m"].mean()) - 9 / 3.01) < 0.05
     assert [finding.code for finding in fit.verdict] == ["point"]
-    assert fit.settings["scrutiny"]["khat"] is None
+    assert "ratios" not in fit.settings["evidence"]
 
 
 @pytest.mark.filterwarnings("ignore:The approximation is far")

@@ -8,11 +8,10 @@ import numpyro.distributions as dist
 import pytest
 
 import langevin as lv
-from langevin.data.batches import Batches
 from langevin.data.table import as_table
-from langevin.drivers.ascent import loss_of
-from langevin.drivers.variational import objective_of
+from langevin.engines.bound import loss_of
 from langevin.models.program import Program
+from langevin.variational.build import objective_of
 
 
 def changepoints(y):
@@ -111,8 +110,7 @@ def test_importance_weighted_bound_of_each_row_by_hand(batch_size):
 
     joint = Program(model).joint(as_table({"x": x}), minibatch=batch_size is not None)
     method = lv.VI(guide, bound="importance", num_particles=3)
-    batches = None if batch_size is None else Batches(batch_size).resolved(8, independent=False)
-    objective = objective_of(method, joint, batches)
+    objective = objective_of(method, joint, batch_size)
     rows = {"x": jnp.asarray(x[:batch_size])}
     words = np.random.default_rng(1).integers(2**32, size=(3, 2), dtype=np.uint32)
     _, estimate = loss_of(method, objective, {}, {"key": words}, rows, {"params": {}})

@@ -49,10 +49,11 @@ class Seed(NamedTuple):
 
     def child(self, *names: str | int) -> Seed:
         """The child of this name; of several names, the child of the child."""
-        digest = np.asarray(self.words, np.uint64).tobytes()
+        words = self.words
         for name in names:
-            digest = hashlib.sha256(digest + repr(name).encode()).digest()
-        return Seed(tuple(np.frombuffer(digest[:16], np.uint32).tolist()))
+            digest = hashlib.sha256(np.asarray(words, np.uint64).tobytes() + repr(name).encode()).digest()
+            words = tuple(np.frombuffer(digest[:16], np.uint32).tolist())
+        return Seed(words)
 
     def key_words(self) -> np.ndarray:
         """The words of a key of the threefry generator."""

@@ -1,0 +1,229 @@
+"""Evidence and what is found in it: for every name in FINDERS what makes its finding, and what does not."""
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from langevin.diagnostics import findings
+from langevin.diagnostics.evidence import FINDERS, judge
+from langevin.diagnostics.findings import Finding, Result
+
+NUM_CHAINS, NUM_DRAWS = 4, 500
+DIMS = ("chain", "draw")
+GOOD = np.random.default_rng(0).normal(size=(NUM_CHAINS, NUM_DRAWS))
+SLOW = np.cumsum(GOOD, axis=1)
+APART = GOOD + 5.0 * (np.arange(NUM_CHAINS) > 1)[:, None]
+
+
+def result(x=GOOD, stats=None, **sites):
+    """Draws of a site `x` and others, with good statistics unless others are given."""
+    draws = {name: (DIMS, values) for name, values in {"x": x, **sites}.items()}
+    ones = np.ones(np.shape(x))
+    by_draw = {"weight": ones, "lp": ones} | (stats or {})
+    return Result(xr.Dataset(draws), xr.Dataset({name: (DIMS[: np.ndim(v)], v) for name, v in by_draw.items()}))
+
+
+def replaced(value, where, array=GOOD):
+    """The array with a value in some places."""
+    array = np.array(array, np.result_type(array, type(value)))
+    array[where] = value
+    return array
+
+
+def at(chains, draws):
+    """True at these draws of these chains."""
+    return replaced(True, (chains, draws), np.zeros(GOOD.shape, bool))
+
+
+class Case(NamedTuple):
+    """Numbers of the evidence and draws, and the codes of what is found."""
+
+    codes: list[str]
+    numbers: dict[str, Any] = {}
+    result: Result = result()
+
+
+STEPS = np.full(GOOD.shape, 7)
+BLOWN_UP = replaced(np.nan, (2, slice(100, None)))
+LOST = np.array([-1, -1, 107, -1])
+
+CASES = {
+    "interrupted": [Case(["interrupted"], {"asked": 1000})],
+    "stopped": [
+        Case([], result=result(stats={"stopped": np.full(4, -1)})),
+        Case(["stopped"], result=result(stats={"stopped": LOST})),
+    ],
+    "noise": [
+        Case([], {"ratio": 1.2}),
+        Case([], {"ratio": 0.5}),
+        Case(["noise"], {"ratio": 9.0}),
+        Case(["noise"], {"ratio": 0.1}),
+    ],
+    "trajectories": [
+        Case([]),
+        Case([], result=result(stats={"diverging": at(0, []), "reached_max_treedepth": at(0, slice(20))})),
+        Case(["diverging"], result=result(stats={"diverging": at(1, 3)})),
+        Case(["depth"], result=result(stats={"reached_max_treedepth": at(1, slice(30))})),
+        Case([], result=result(stats={"energy": GOOD, "n_steps": STEPS})),
+        Case(["energy"], result=result(stats={"energy": SLOW, "n_steps": STEPS})),
+        # A random walk gets no velocities; and of few draws nothing can be told.
+        Case([], result=result(stats={"energy": SLOW, "n_steps": np.ones(GOOD.shape)})),
+        Case([], result=result(GOOD[:, :20], {"energy": SLOW[:, :20], "n_steps": STEPS[:, :20]})),
+        Case(["diverging", "energy"], result=result(stats={"diverging": at(0, 0), "energy": SLOW, "n_steps": STEPS})),
+    ],
+    "finite": [
+        Case([]),
+        Case([], result=result(flag=GOOD > 0, count=np.ones(GOOD.shape, int))),
+        Case(["not finite"], result=result(flag=GOOD > 0, bad=GOOD * np.nan)),
+        Case(["not finite"], result=result(replaced(np.inf, (0, 0)))),
+        Case(["not finite"], result=result(stats={"lp": np.where(GOOD > 0, GOOD, -np.inf)})),
+        Case([], {"density": False}, result(stats={"lp": GOOD * np.nan})),
+        Case(["not finite"], {"density": False}, result(replaced(np.nan, (0, 0)))),
+        Case([], result=result(BLOWN_UP, {"stopped": LOST})),
+    ],
+    "stuck": [
+        Case([]),
+        Case(["stuck"], result=result(replaced(1.0, 2))),
+        # A chain that moves in one of its sites moves.
+        Case([], result=result(replaced(1.0, 2), y=GOOD)),
+        Case([], result=result(replaced(1.0, 2), {"stopped": LOST})),
+        Case([], result=result(GOOD[:, :1])),
+    ],
+    "mixing": [
+        Case([], {"exact": True}),
+        Case(["not mixed"], {"exact": True}, result(APART)),
+        Case(["not mixed"], {"exact": False}, result(SLOW)),
+        Case(["not mixed"], {"exact": True}, result(y=APART)),
+        Case([], {"exact": True}, result(flag=APART > 2)),
+        Case(["few draws"], {"exact": True}, result(GOOD[:, :3])),
+        Case(["few draws"], {"exact": True}, result(GOOD[:, :1])),
+        Case(["few draws"], {"exact": True}, result(GOOD[:, :20])),
+        Case([], {"exact": False}, result(replaced(50.0, 2), {"stopped": LOST})),
+        Case([], {"exact": False}, result(stats={"stopped": np.zeros(4, int)})),
+        # Each pair is around a place of its own.
+        Case(["not mixed"], {"exact": True, "together": 2}, result(APART)),
+    ],
+    "width": [
+        Case([], {"value": 1.1, "error": 0.05}),
+        Case([], {"value": 2.0, "error": 0.5}),
+        Case(["too wide"], {"value": 2.0, "error": 0.1}),
+        Case(["too wide"], {"value": np.inf, "error": 0.0}),
+    ],
+    "ratios": [
+        Case([], {"khat": 0.4, "efficiency": 0.5, "count": 4000}),
+        Case(["far off"], {"khat": 0.8, "efficiency": 0.5, "count": 4000}),
+        # Of fewer ratios, a thinner tail is already too thick to be told from a thicker one.
+        Case(["far off"], {"khat": 0.6, "efficiency": 0.5, "count": 100}),
+        Case([], {"khat": 0.6, "efficiency": 0.5, "count": 4000}),
+        Case([], {"khat": 0.8, "efficiency": 0.99, "count": 4000}),
+        Case([], {"khat": None, "efficiency": 0.1, "count": 20}),
+        Case(["far off"], {"khat": np.inf, "efficiency": 0.0, "count": 4000}),
+    ],
+    "optimisation": [
+        Case([], {"settled": True, "skipped": 0, "error": 0.01}),
+        Case([], {"settled": True, "skipped": 0, "error": None}),
+        Case(["not settled"], {"settled": False, "skipped": 0, "error": None}),
+        Case(["skipped"], {"settled": True, "skipped": 3, "error": None}),
+        Case(["not settled", "skipped"], {"settled": False, "skipped": 3, "error": 0.3}),
+    ],
+    "points": [Case(["point"], {"names": ["a", "b"]})],
+    "point": [Case(["point"])],
+}
+
+
+def found(name, **numbers):
+    case = numbers.pop("result", result())
+    return judge(case, {name: numbers})
+
+
+def test_every_name_has_its_cases():
+    assert set(CASES) == set(FINDERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [pytest.param(name, case, id=f"{name} {number}") for name in CASES for number, case in enumerate(CASES[name])],
+)
+def test_what_is_found(name, case):
+    seen = judge(case.result, {name: case.numbers})
+    assert [finding.code for finding in seen] == case.codes
+    for finding in seen:
+        assert all(sentence.endswith(".") for sentence in finding[1:])
+        assert str(finding) == " ".join(finding[1:])
+
+
+def test_every_code_is_documented():
+    documented = set(re.findall(r'"([a-z ]+)"', Finding.__doc__))
+    assert {code for cases in CASES.values() for case in cases for code in case.codes} == documented
+
+
+def test_good_draws_have_no_findings():
+    """With all the evidence that engines bring of a run that is over."""
+    brought = {name: CASES[name][0].numbers for name in CASES if name not in ("interrupted", "point", "points")}
+    assert judge(result(stats={"stopped": np.full(4, -1)}), brought) == ()
+
+
+def test_nothing_is_found_without_evidence():
+    assert judge(result(APART, {"lp": GOOD * np.nan, "stopped": LOST}), {}) == ()
+
+
+def test_findings_come_in_the_order_of_the_finders():
+    brought = {"point": {}, "width": {"value": 9.0, "error": 0.1}, "noise": {"ratio": 9.0}, "interrupted": {"asked": 9}}
+    codes = [finding.code for finding in judge(result(), brought)]
+    assert codes == ["interrupted", "noise", "too wide", "point"]
+
+
+@pytest.mark.parametrize("draws", [APART, GOOD[:, :3]])
+def test_chains_that_have_not_mixed_have_no_width(draws):
+    brought = {"mixing": {"exact": False}, "width": {"value": 9.0, "error": 0.1}}
+    assert [finding.code for finding in judge(result(draws), brought)] in (["not mixed"], ["few draws"])
+
+
+def test_findings_have_names_and_numbers():
+    def text(name, **numbers):
+        return str(found(name, **numbers)[0])
+
+    assert "500 of 1000 draws" in text("interrupted", asked=1000)
+    assert "1 of 4 chains blew up: chain 2 at step 107" in text("stopped", result=result(stats={"stopped": LOST}))
+    assert "Chain 2 never moved" in text("stuck", result=result(replaced(1.0, 2)))
+    # The number of a chain is its own, also where another one stopped.
+    lost = {"stopped": np.array([3, -1, -1, -1])}
+    assert "Chain 2 never moved" in text("stuck", result=result(replaced(1.0, [0, 2]), lost))
+    assert "50 % of the values of 'y'" in text("finite", result=result(y=np.where(np.arange(500) % 2, GOOD, np.nan)))
+    assert "1.41 times as wide" in text("width", value=2.0, error=0.01)
+    assert "9 times what warm-up measured" in text("noise", ratio=9.0)
+    assert "2 trajectories diverged (0.1 %)" in text(
+        "trajectories", result=result(stats={"diverging": at([0, 1], [5, 6])})
+    )
+    assert "k = 0.80" in text("ratios", khat=0.8, efficiency=0.5, count=4000)
+    assert "known to 0.3 of its scale" in text("optimisation", settled=False, skipped=0, error=0.3)
+    assert "At 3 steps" in text("optimisation", settled=True, skipped=3, error=None)
+    assert "'a', 'b'" in text("points", names=["a", "b"])
+
+
+def test_the_remedy_for_mixing_is_that_of_the_method():
+    exact, stochastic = (found("mixing", exact=exact, result=result(APART))[0] for exact in (True, False))
+    assert "non-centre" in exact.remedy
+    assert "cyclical" in stochastic.remedy
+
+
+def test_the_worst_of_many_coordinates_is_named():
+    """More than are judged with care."""
+    many = np.random.default_rng(1).normal(size=(*GOOD.shape, 30, 40))
+    many[:, :, 17, 31] = APART
+    draws = Result(xr.Dataset({"w": ((*DIMS, "row", "column"), many)}), result().stats)
+    assert "for w[17, 31]" in judge(draws, {"mixing": {"exact": True}})[0].finding
+    assert judge(draws._replace(posterior=draws.posterior.isel(row=slice(17))), {"mixing": {"exact": True}}) == ()
+
+
+def test_of_very_many_draws_some_are_looked_at(monkeypatch):
+    """Evenly spread, over the whole run: what happens at its end is seen."""
+    monkeypatch.setattr(findings, "MOST_NUMBERS", 1000)
+    monkeypatch.setattr(findings, "LEAST_LOOKED_AT", 100)
+    drifting = GOOD + np.linspace(0, 5, NUM_DRAWS)
+    some = result(drifting).running().posterior["x"].values
+    assert 100 <= some.shape[1] <= 250
+    assert [finding.code for finding in found("mixing", exact=True, result=result(drifting))] == ["not mixed"]
