@@ -48,7 +48,7 @@ def test_the_command_keeps_programs_unless_told_not_to(monkeypatch):
 def test_default_folder(monkeypatch, tmp_path):
     import os
 
-    from langevin.cache import default_cache, keep_by_environment
+    from langevin.run.cache import default_cache, keep_by_environment
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_cache() == tmp_path / "langevin"

@@ -287,14 +287,17 @@ def test_flow_on_a_banana(gradient):
     With no other setting: the steps and their number are found.
     """
     density = lv.Density(lambda x: -(x[0] ** 2) / 2 - 2 * (x[1] - x[0] ** 2) ** 2, init=jnp.zeros(2))
-    fit = lv.fit(density, method=lv.VI("flow", gradient=gradient, num_particles=8), progress=False)
+    # From seed to seed k is 0.65 +- 0.2: in a flow's tails there are no draws to fit it by. Its efficiency tells more.
+    fit = lv.fit(density, method=lv.VI("flow", gradient=gradient, num_particles=8), seed=1, progress=False)
     draws = fit.posterior["position"].values.reshape(-1, 2)
     assert abs(draws[:, 0].std() - 1) < 0.2
     assert abs(draws[:, 1].mean() - 1) < 0.3
     assert fit.settings["evidence"]["ratios"]["khat"] < 0.7
+    assert fit.settings["evidence"]["ratios"]["efficiency"] > 0.5
     assert np.log(np.pi) - 0.12 < fit.elbo.values[-300:].mean() < np.log(np.pi) + 0.02
     gaussian_fit = lv.fit(density, method=lv.VI("fullrank", num_particles=16), progress=False)
     assert gaussian_fit.elbo.values[-300:].mean() < np.log(np.pi) - 0.3
+    assert gaussian_fit.settings["evidence"]["ratios"]["efficiency"] < 0.2
 
 
 def test_simple_gaussian_model_with_a_guide():

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from langevin.data.batches import LEAST_SLICES, Batches
+from langevin.data.batches import LEAST_SLICES, Batches, Layout
 from langevin.errors import SettingError
+from langevin.run.seeds import Seed
 
 KEY = jax.random.key(0)
 
@@ -187,6 +188,30 @@ def test_what_is_laid_out_can_be_laid_out_anew():
     assert sorted(after[:40]) == list(range(40))
     np.testing.assert_array_equal(after[40:], after[:3])
     assert not np.array_equal(after, before["row"])
+
+
+@pytest.mark.parametrize(("num_data", "size"), [(40, 3), (3000, 7)])
+@pytest.mark.parametrize("order", ["sweep", "slices"])
+def test_rows_get_another_order_after_every_period(num_data, size, order):
+    """A function of the step alone: also of a layout that begins there, or goes back."""
+    batches, data = Batches(size, order), {"row": np.arange(num_data)}
+    period = batches.reshuffle_period(num_data)
+    layout, seen = Layout(batches, data, Seed.of(0)), {}
+    for step in (0, 1, period - 1, period, 2 * period + 5, 7 * period - 1, period + 3, 0):
+        rows, left = layout.at(step)
+        assert left == period - step % period
+        assert sorted(np.asarray(rows["row"])[:num_data]) == list(range(num_data))
+        np.testing.assert_array_equal(rows["row"], seen.setdefault(step // period, rows["row"]))
+        np.testing.assert_array_equal(rows["row"], Layout(batches, data, Seed.of(0)).at(step)[0]["row"])
+    assert len({tuple(np.asarray(rows).tolist()) for rows in seen.values()}) == len(seen) == 4
+    assert not np.array_equal(Layout(batches, data, Seed.of(1)).at(0)[0]["row"], seen[0])
+
+
+def test_scattered_rows_keep_their_order():
+    layout = Layout(Batches(3, "rows"), {"row": np.arange(40)}, Seed.of(0))
+    (first, left), (later, still_left) = layout.at(0), layout.at(10**6)
+    np.testing.assert_array_equal(first["row"], later["row"])
+    assert min(left, still_left) >= 2**30
 
 
 def test_automatic_order():

@@ -143,7 +143,9 @@ class Programs:
             with jax.enable_x64(double):
                 return compiled(function, static, *arguments, model=self._model, largest=0)
 
-        future = ThreadPoolExecutor(1).submit(compile_there)
+        thread = ThreadPoolExecutor(1)
+        future = thread.submit(compile_there)
+        thread.shutdown(wait=False)
         return lambda *given: future.result()(*given)
 
 
