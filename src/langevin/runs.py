@@ -93,7 +93,9 @@ class Run(NamedTuple):
         from langevin.assembly import data_tree
 
         num_draws = min(self.plan.num_draws, *sink.counts)
-        outcome = _marked(outcome, self.plan.num_draws) if interrupted else outcome
+        if interrupted:
+            asked = outcome.settings.get("num_draws", self.plan.num_draws)
+            outcome = outcome._replace(evidence={"interrupted": {"asked": asked}, **outcome.evidence})
         arrays = sink.arrays(num_draws)
         settings = self._settings(outcome, num_draws)
         return self._fit(data_tree(arrays, dict(self.target.dims), outcome, settings), outcome)
@@ -294,10 +296,6 @@ def _positions_of(init: Fit, target: Posterior) -> np.ndarray:
         )
     dtype = np.result_type(*(np.asarray(leaf).dtype for leaf in leaves))
     return np.concatenate([part.reshape(part.shape[0] * part.shape[1], -1) for part in parts], axis=1).astype(dtype)
-
-
-def _marked(outcome: Outcome, asked: int) -> Outcome:
-    return outcome._replace(evidence={"interrupted": {"asked": asked}, **outcome.evidence})
 
 
 def _digest(value: Any) -> str:

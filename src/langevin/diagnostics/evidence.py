@@ -42,14 +42,11 @@ def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> tuple[Fi
 
 
 def _interrupted(result: Result, asked: int) -> list[Finding]:
-    return [
-        Finding(
-            "interrupted",
-            f"The run was interrupted: there are {result.posterior.sizes['draw']} of {asked} draws a chain.",
-            "What is here is right as far as it goes.",
-            "Run again for all draws; with `store=`, an interrupted run can be continued.",
-        )
-    ]
+    count = result.posterior.sizes["draw"]
+    what = f"there are {count} of {asked} draws a chain" if count < asked else "the draws are from where it had come to"
+    meaning = "What is here is right as far as it goes." if count < asked else "It had not come to its end."
+    remedy = "Run again; with `store=`, an interrupted run can be continued."
+    return [Finding("interrupted", f"The run was interrupted: {what}.", meaning, remedy)]
 
 
 def _point(result: Result) -> list[Finding]:

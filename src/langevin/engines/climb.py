@@ -95,7 +95,7 @@ class ClimbEngine:
 
     def cut_short(self, state: State) -> State | None:
         """Where the climbs are."""
-        return None if state["chains"] is None else state | {"phase": "top"}
+        return None if state["chains"] is None else state | {"phase": "top", "drawn": False}
 
     def fingerprint(self) -> str:
         """A digest of all that is computed of the model."""

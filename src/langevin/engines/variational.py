@@ -149,6 +149,8 @@ class VariationalEngine:
     def cut_short(self, state: State) -> State | None:
         """The parameters so far, averaged if that had begun."""
         fit = state["fit"]
+        if state["phase"] == "drawing":
+            return state | {"drawn": 0, "judged": np.zeros((2, 0))}
         if state["phase"] != "fitting" or not fit["step"]:
             return None
         which = "average" if fit["step"] > fit["average_from"] else "parameters"

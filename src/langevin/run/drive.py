@@ -51,7 +51,7 @@ def drive(engine: Engine, sink: Sink, watch: Watch = silent, state: State | None
         run.to_the_end()
     except KeyboardInterrupt:
         # No checkpoint here: the interrupt may have come between the draws of a chunk and its state.
-        interrupted = True
+        interrupted = not run.finished
         if not run.has_draws and not sink.durable:
             shortened = engine.cut_short(run.state)
             if shortened is not None:
@@ -65,7 +65,7 @@ class _Run:
 
     def __init__(self, engine: Engine, sink: Sink, watch: Watch, state: State) -> None:
         self._engine, self._sink, self._watch = engine, sink, watch
-        self.state = state
+        self.state, self.finished = state, False
 
     @property
     def has_draws(self) -> bool:
@@ -74,8 +74,8 @@ class _Run:
 
     def to_the_end(self) -> None:
         """Calls the engine until it is finished."""
-        clock, finished = _Clock(), False
-        while not finished:
+        clock = _Clock()
+        while not self.finished:
             phase = str(self.state["phase"])
             limit, due = clock.decide(phase)
             if due:
@@ -85,8 +85,8 @@ class _Run:
             self.state, chunk = self._engine.advance(self.state, limit)
             clock.note(phase, chunk, time.perf_counter() - began)
             self._sink.add(chunk.draws)
+            self.finished = chunk.finished
             self._watch(chunk)
-            finished = chunk.finished
         self._sink.checkpoint(self.state)
 
 
