@@ -228,8 +228,9 @@ def method_of(record: Mapping[str, Any], given: Any) -> Method:
     method = from_description(described) if given is None else given
     if method is None:
         raise SettingError(
-            f"`resume`: the settings of {described['name']} cannot be made again from what is stored: they hold a function, "
-            "or the method is not langevin's own. Give the same method again: lv.resume(path, model, data, method)."
+            f"`resume`: the settings of {described['name']} cannot be made again from what is stored: they hold a "
+            "function, or the method is not langevin's own. Give the same method again: lv.resume(path, model, data, "
+            "method)."
         )
     if describe(method) != described:
         raise SettingError(f"`resume`: the run was begun with {described}; got {describe(method)}.")

@@ -50,8 +50,10 @@ def drive(engine: Engine, sink: Sink, watch: Watch = silent, state: State | None
     try:
         run.to_the_end()
     except KeyboardInterrupt:
-        # No checkpoint here: the interrupt may have come between the draws of a chunk and its state.
+        # A checkpoint only at the end: the interrupt may have come between the state of a chunk and its draws.
         interrupted = not run.finished
+        if run.finished:
+            sink.checkpoint(run.state)
         if not run.has_draws and not sink.durable:
             shortened = engine.cut_short(run.state)
             if shortened is not None:
