@@ -97,7 +97,8 @@ def test_minibatch_acceptance_is_wider_than_exact_and_says_so():
 def test_decreasing_steps_are_weighted_by_their_size():
     target = linear_regression()
     method = lv.SGLD(step_size=lv.Polynomial(2e-3, 10.0, 0.55), metric="unit")
-    settings = {"num_chains": 64, "num_warmup": 0, "num_draws": 400, "thin": 50, "progress": False}
+    # With 400 draws R-hat is 1.05 for one seed in two, which is flagged, and the mean is 0.25 sds off.
+    settings = {"num_chains": 64, "num_warmup": 0, "num_draws": 1000, "thin": 50, "progress": False}
     fit = lv.fit(target.model, target.data, method, batch_size=50, **settings)
     weights = fit.weights.values
     assert np.allclose(weights.mean(), 1)

@@ -9,22 +9,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin import ratios
-from langevin.contracts import Chunk, Draws, Group, Outcome, Plan, State
+from langevin.contracts import Chunk, Group, Outcome, Plan, State
 from langevin.data.batches import Layout
 from langevin.engines import adam, fitting
 from langevin.engines.bound import Fits, advance, begin_optimizer, gist_of, largest_of, loss_of, mean_bound
+from langevin.engines.drawing import Blocks, judged
 from langevin.engines.settling import flat_of, unflat
 from langevin.errors import SamplingError
 from langevin.geometry.starts import retried
 from langevin.run.compilation import Programs, import_beside, run
-from langevin.run.keep import Keep, leaf_name
+from langevin.run.keep import leaf_name
 from langevin.run.seeds import Stream
 from langevin.variational.elbo import begin_baselines
 from langevin.variational.guide import Guide
@@ -42,14 +42,6 @@ NUM_INFORMATION = 256
 MOST_SKIPPED = 0.05
 FIRST_LOOK = 50
 MOST_ALWAYS_AVERAGED = 100_000
-# How many numbers of data may be read to judge q.
-MOST_READ = 200_000_000
-LEAST_JUDGED = 100
-MOST_JUDGED = 100_000
-MOST_AT_ONCE = 1_000_000
-MOST_LOCAL = 50_000_000
-DRAWS_A_BLOCK = 250
-MOST_BYTES_A_BLOCK = 64_000_000
 
 
 class VariationalEngine:
@@ -95,7 +87,7 @@ class VariationalEngine:
         self._structure = jax.tree.structure(carry)
         model = functools.partial(gist_of, self._settings, objective, carry, one, plan.batches)
         self._programs = Programs(model, largest_of(method, objective, plan.batches))
-        self._prepare_report()
+        self._blocks = Blocks(objective, plan, example, self._programs)
 
     @property
     def num_chains(self) -> int:
@@ -212,37 +204,15 @@ class VariationalEngine:
         return state, chunk
 
     def _draw(self, state: State) -> tuple[State, Chunk]:
-        num_chains, num_draws = self._plan.num_chains, self._plan.num_draws
+        num_draws = self._plan.num_draws
         if state["drawn"] >= num_draws:
             return state, Chunk("drawing", 0, num_draws, num_draws, finished=True)
-        number = state["drawn"] // self._block
-        # Every block is made whole, and the same whatever is asked for.
-        noise = self._draw_noise(number)
-        is_judged = self._objective.has_ratios and number * self._block * num_chains < self._most_judged
-        report = self._reports[is_judged]
-        position, reported, log_p, log_q = jax.tree.map(np.asarray, report(self._objective, self._chosen(state), noise))
-        first, last = state["drawn"] - number * self._block, min(self._block, num_draws - number * self._block)
-
-        def of_chain(leaf: np.ndarray, chain: int) -> np.ndarray:
-            return leaf.reshape(self._block, num_chains, *leaf.shape[1:])[first:last, chain]
-
-        unknown = np.full(self._block * num_chains, np.nan)
-        stats = {"log_density": log_p if is_judged else unknown, "log_q": log_q if is_judged else unknown}
-        draws = tuple(self._grouped((position, reported, stats), of_chain, chain) for chain in range(num_chains))
-        if is_judged:
-            new = np.stack(
-                [np.asarray(x, np.float64).reshape(self._block, -1)[first:last].ravel() for x in (log_p, log_q)]
-            )
-            state = state | {"judged": np.concatenate([state["judged"], new], axis=1)}
-        drawn = number * self._block + last
-        finished = drawn >= num_draws
-        return state | {"drawn": drawn}, Chunk("drawing", 1, drawn, num_draws, {}, draws, finished)
+        drawn, draws, terms = self._blocks.draw(self._chosen(state), state["drawn"])
+        judged = np.concatenate([state["judged"], terms], axis=1)
+        chunk = Chunk("drawing", 1, drawn, num_draws, {}, draws, finished=drawn >= num_draws)
+        return state | {"drawn": drawn, "judged": judged}, chunk
 
     # What they have in common.
-
-    def _grouped(self, recorded: Any, of_chain: Any, chain: int) -> Draws:
-        position, reported, stats = jax.tree.map(lambda leaf: of_chain(leaf, chain), recorded)
-        return self._plan.keep.grouped(reported, position, stats)
 
     def carry(self, state: State) -> Fits:
         """The restarts between two steps."""
@@ -315,34 +285,6 @@ class VariationalEngine:
         """For what is estimated beside the steps."""
         return self._plan.seed.child("beside").generator()
 
-    def _prepare_report(self) -> None:
-        """Compiles what is computed of draws, while the fit goes on."""
-        objective, num_chains = self._objective, self._plan.num_chains
-        total = num_chains * self._plan.num_draws
-        widths = [math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(objective.data)]
-        size = max(objective.num_data * sum(widths), 1)
-        local = sum(objective.local.values())
-        one = objective.noise(np.random.default_rng(0), (1,), self._dtype)
-        bytes_a_draw = 4 * local + sum(leaf.nbytes for leaf in jax.tree.leaves(one))
-        self._most_judged = int(np.clip(MOST_READ // size, LEAST_JUDGED, MOST_JUDGED))
-        # Where rows are many, a draw of a guide, or its log-density, takes its time.
-        affordable = self._most_judged if objective.has_ratios else MOST_READ // size
-        most = min(MOST_BYTES_A_BLOCK // bytes_a_draw, affordable) // num_chains
-        self._block = int(np.clip(most, 1, DRAWS_A_BLOCK))
-        at_once = int(np.clip(MOST_AT_ONCE // size, 1, 256))
-        with_local = local * total <= MOST_LOCAL
-        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), self._example)
-        self._reports = {}
-        kinds = {objective.has_ratios, objective.has_ratios and total <= self._most_judged}
-        for is_judged in kinds:
-            what = _What(is_judged, at_once, with_local)
-            noise = self._draw_noise(0)
-            self._reports[is_judged] = self._programs.aside(_report, (what, self._plan.keep), objective, shapes, noise)
-
-    def _draw_noise(self, block: int) -> Any:
-        generator = self._plan.seed.child("draws").generator(block)
-        return self._objective.noise(generator, (self._block * self._plan.num_chains,), self._dtype)
-
     def _check(self, state: State, elbo: np.ndarray) -> None:
         """Raises an error if no restart has a bound that is finite, most of the time."""
         bad = ~np.isfinite(elbo)
@@ -388,45 +330,6 @@ class _Restarts:
         leaves = jax.tree.leaves(getattr(self._carry, which))
         flat = [np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves]
         return np.concatenate(flat, axis=1)
-
-
-def judged(log_ratios: np.ndarray) -> tuple[float | None, float]:
-    """The shape of the tail of importance ratios, infinite where they are not finite, and how efficient they are."""
-    if not np.isfinite(log_ratios).all():
-        return math.inf, 0.0
-    return ratios.smoothed(log_ratios)[1], ratios.efficiency(log_ratios)
-
-
-class _What(NamedTuple):
-    """What is computed of draws.
-
-    Attributes:
-        judged: Whether log p and log q are computed.
-        at_once: How many draws go side by side.
-        with_local: Whether sites are reported that every row has its own of.
-    """
-
-    judged: bool
-    at_once: int
-    with_local: bool
-
-
-def _report(static: tuple[_What, Keep], objective: Any, parameters: Any, noise: Any) -> Any:
-    """Positions and what is kept of the sites of draws; and log p and log q of them."""
-    what, keep = static
-    batch = None if what.with_local else jax.tree.map(lambda a: a[: objective.rows_a_call], objective.data)
-
-    def one(noise: Any) -> Any:
-        reported, position = objective.values(parameters, noise, batch)
-        if not what.with_local:
-            reported, position = (
-                {name: value for name, value in values.items() if name not in objective.local}
-                for values in (reported, position)
-            )
-        terms = objective.log_terms(parameters, noise) if what.judged else (jnp.zeros(()), jnp.zeros(()))
-        return position, keep.reported(reported), *terms
-
-    return jax.lax.map(one, noise, batch_size=what.at_once)
 
 
 def _slope(static: Any, objective: Any, baselines: Any, noise: Any, batch: Any, parameters: Any) -> Any:
