@@ -228,6 +228,19 @@ def test_a_bound_that_is_not_finite():
         lv.fit(never, {"y": np.zeros(3)}, lv.VI(guide), progress=False)
 
 
+@pytest.mark.parametrize("limits", [[2**30], [1], [7, 50]])
+def test_a_few_steps_that_are_not_finite_are_left_out(monkeypatch, limits):
+    """2 % of the draws of q are beyond the edge: the fit goes on, says so, and does so however it is cut."""
+    density = lv.Density(lambda x: jnp.where(x > 2.0, jnp.nan, -(x**2) / 2), init=0.0)
+    limits = itertools.cycle(limits)
+    monkeypatch.setattr(drive._Clock, "decide", lambda self, phase: (next(limits), False))
+    with pytest.warns(lv.LangevinWarning, match="steps the bound was not finite"):
+        fit = lv.fit(density, method=lv.VI(num_steps=2000), progress=False)
+    skipped = fit.settings["evidence"]["optimisation"]["skipped"]
+    assert skipped == (~np.isfinite(fit.elbo.values)).sum()
+    assert 20 < skipped < 100
+
+
 def test_a_fit_like_any_other(tmp_path):
     data, mean, _ = wide_regression()
     fit = lv.fit(model, data, lv.VI("fullrank"), progress=False)

@@ -26,6 +26,7 @@ from langevin.tuning import Tuning
 
 MOST_DRAWS_A_CHUNK = 1024
 MOST_BYTES_A_CHUNK = 64_000_000
+NUM_LOOKS = 10
 
 
 class MakesKernel(Protocol):
@@ -179,6 +180,12 @@ class Chains:
         """How many draws a chunk can have: by their size, and not by what is asked for."""
         bytes_a_draw = max(sum(leaf.nbytes for leaf in jax.tree.leaves(positions)), 1)
         return int(min(MOST_DRAWS_A_CHUNK, max(MOST_BYTES_A_CHUNK // bytes_a_draw, 1)))
+
+
+def tenths(num_steps: int) -> list[int]:
+    """So many steps in about ten parts, for runs of which only the end counts: numbers are looked at after each."""
+    ends = np.linspace(0, num_steps, min(NUM_LOOKS, num_steps) + 1).astype(int)
+    return np.diff(ends).tolist()
 
 
 def _example_positions(target: Posterior, num_chains: int) -> Position:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from langevin.contracts import Chunk, Draws, Outcome, Plan, State
-from langevin.engines.chains import Carry, Chains
+from langevin.engines.chains import Carry, Chains, tenths
 from langevin.engines.space import Space
 from langevin.errors import SamplingError
 from langevin.geometry import landscape
@@ -21,8 +21,6 @@ from langevin.tuning import Tuning
 
 if TYPE_CHECKING:
     from langevin.methods.point import MAP
-
-NUM_LOOKS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,9 +72,8 @@ class ClimbEngine:
         before = 0 if chains is None else chains["step"]
         if chains is None:
             chains = self._chains.begin(self._space.tree(state["positions"]), Tuning())
-        stride = -(-total // NUM_LOOKS)
-        lengths = [stride] * (total // stride) + [total % stride] * (total % stride > 0)
-        chains, _ = self._chains.advance(chains, Tuning(), limit, lambda draw: lengths[draw], len(lengths))
+        lengths = tenths(total)
+        chains, _ = self._chains.advance(chains, Tuning(), limit, lengths.__getitem__, len(lengths))
         state = state | {"chains": chains}
         shown = {"log-density": float(np.mean(self._chains.carry(chains, Tuning()).info.log_density))}
         phase = "top" if chains["drawn"] == len(lengths) else "climbing"

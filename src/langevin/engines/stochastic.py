@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from langevin.contracts import Chunk, Draws, Outcome, Plan, State
-from langevin.engines.chains import Carry, Chains, Recorded
+from langevin.engines.chains import Carry, Chains, Recorded, tenths
 from langevin.engines.climb import Climb
 from langevin.engines.space import Space
 from langevin.errors import LangevinWarning, SamplingError
@@ -51,7 +51,6 @@ MOST_THIN = 10_000
 MOST_HALVINGS = 4
 MOST_AUTOCORRELATION_TIME = 1_000_000
 NUM_BURN_IN_DRAWS, FIRST_LOOKED_AT = 60, 20
-NUM_PLAIN_DRAWS = 10
 
 
 class StochasticEngine:
@@ -121,12 +120,10 @@ class StochasticEngine:
         return self._space.search(state, "mode" if needs_mode else "burn-in")
 
     def _climb(self, state: State, limit: int) -> tuple[State, Chunk]:
-        total = max(self._plan.num_warmup, 1)
-        stride = -(-total // NUM_PLAIN_DRAWS)
-        before = state
-        state, carry, _ = self._advanced(state, limit, NUM_PLAIN_DRAWS, lambda _: stride)
-        chunk = _chunk(before, state, carry, NUM_PLAIN_DRAWS * stride)
-        if state["chains"]["drawn"] < NUM_PLAIN_DRAWS:
+        before, lengths = state, tenths(max(self._plan.num_warmup, 1))
+        state, carry, _ = self._advanced(state, limit, len(lengths), lengths.__getitem__)
+        chunk = _chunk(before, state, carry, sum(lengths))
+        if state["chains"]["drawn"] < len(lengths):
             return state, chunk
         return state | {"phase": "measure", "positions": tuple(jax.tree.leaves(carry.state.position))}, chunk
 
@@ -191,13 +188,12 @@ class StochasticEngine:
         }
 
     def _plain_burn_in(self, state: State, limit: int) -> tuple[State, Chunk]:
-        total = self._plan.num_warmup
-        if total == 0:
+        if self._plan.num_warmup == 0:
             return self._ready(state), Chunk("burn-in", 1, 1, 1)
-        before, stride = state, -(-total // NUM_PLAIN_DRAWS)
-        state, carry, _ = self._advanced(state, limit, NUM_PLAIN_DRAWS, lambda _: stride)
-        chunk = _chunk(before, state, carry, NUM_PLAIN_DRAWS * stride)
-        if state["chains"]["drawn"] < NUM_PLAIN_DRAWS:
+        before, lengths = state, tenths(self._plan.num_warmup)
+        state, carry, _ = self._advanced(state, limit, len(lengths), lengths.__getitem__)
+        chunk = _chunk(before, state, carry, sum(lengths))
+        if state["chains"]["drawn"] < len(lengths):
             return state, chunk
         tuning, positions, batches = self._tuning(state), carry.state.position, self._plan.batches
         metric = self._method.metric_of_burn_in(carry.state)
@@ -312,7 +308,7 @@ class StochasticEngine:
         evidence, seed, target = {}, self._plan.seed.child("scrutiny"), self._space.laid_out
         # All chains, so that the programs have one shape; those that stopped are left out of the result.
         positions = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in sample["positions"]])
-        if batches is not None and tuning.gradient_noise is not None and state["autocorrelation_time"] is not None:
+        if batches is not None and tuning.gradient_noise is not None:
             static = (batches, self._method.estimator)
             ratios = noise_at_draws(self._programs, static, target, tuning, positions, seed.child("noise"))
             by_chain = ratios.mean(axis=1)[running]

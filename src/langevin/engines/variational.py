@@ -39,8 +39,8 @@ RATE = 0.05
 RATE_OF_NETWORK = 0.003
 LEAST_OF_NETWORK = 1000
 NUM_INFORMATION = 256
-MOST_SKIPPED = 0.05
-FIRST_LOOK = 50
+MOST_SKIPPED = 0.5
+STEPS_A_LOOK = 50
 MOST_ALWAYS_AVERAGED = 100_000
 
 
@@ -191,7 +191,7 @@ class VariationalEngine:
         carry, elbo = self._step(state, count, rates)
         fit = fit | {"elbo": np.concatenate([fit["elbo"], elbo], axis=1), "step": fit["step"] + count}
         state = state | {"carry": tuple(jax.tree.leaves(carry)), "fit": fit}
-        self._check(state, elbo)
+        self._check(state, fit["step"] - count)
         if fit["step"] >= fit["goals"][0]:
             state = state | {"fit": fitting.reached(self._rules, _Restarts(self, state), fit)}
         finite = elbo[np.isfinite(elbo)]
@@ -271,7 +271,9 @@ class VariationalEngine:
             self._side_generator(), (NUM_INFORMATION, self._method.num_particles), self._dtype
         )
         batches = self._plan.batches
-        batch = None if batches is None else jax.tree.map(lambda a: a[: batches.size], self._objective.data)
+        batch = None
+        if batches is not None and self._layout is not None:
+            batch = jax.tree.map(lambda a: a[: batches.size], self._layout.at(fit["step"])[0])
         bound = functools.partial(run, functools.partial(mean_bound, self._settings), self._objective)
         of_average, of_last = (float(bound(one, noise, batch)) for one in (average, last))
         return last if of_last > of_average or not math.isfinite(of_average) else average
@@ -285,13 +287,19 @@ class VariationalEngine:
         """For what is estimated beside the steps."""
         return self._plan.seed.child("beside").generator()
 
-    def _check(self, state: State, elbo: np.ndarray) -> None:
-        """Raises an error if no restart has a bound that is finite, most of the time."""
-        bad = ~np.isfinite(elbo)
-        if (bad.mean(axis=1) <= MOST_SKIPPED).any() or state["fit"]["step"] < FIRST_LOOK:
-            return
-        first = int(np.argmax(~np.isfinite(state["fit"]["elbo"]).all(axis=0)))
-        raise self._not_finite(state, f"at step {first}, and at most steps since")
+    def _check(self, state: State, before: int) -> None:
+        """Raises an error if no restart has a finite bound at most of 50 steps. Looks at every 50th, however a run is cut.
+
+        Args:
+            state: The state.
+            before: The steps that were looked at before.
+        """
+        elbo = state["fit"]["elbo"]
+        for end in range(before // STEPS_A_LOOK * STEPS_A_LOOK + STEPS_A_LOOK, elbo.shape[1] + 1, STEPS_A_LOOK):
+            bad = ~np.isfinite(elbo[:, end - STEPS_A_LOOK : end])
+            if (bad.mean(axis=1) > MOST_SKIPPED).all():
+                first = int(np.argmax(~np.isfinite(elbo).all(axis=0)))
+                raise self._not_finite(state, f"at step {first}, and at most steps since")
 
     def _not_finite(self, state: State, when: str, restart: int = 0) -> SamplingError:
         last = jax.tree.map(lambda leaf: np.asarray(leaf)[restart], self.carry(state).parameters)
