@@ -288,7 +288,7 @@ class VariationalEngine:
         return self._plan.seed.child("beside").generator()
 
     def _check(self, state: State, before: int) -> None:
-        """Raises an error if no restart has a finite bound at most of 50 steps. Looks at every 50th, however a run is cut.
+        """Raises an error if no restart has a finite bound at most of 50 steps: the same ones however a run is cut.
 
         Args:
             state: The state.
