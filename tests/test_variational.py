@@ -228,6 +228,7 @@ def test_a_bound_that_is_not_finite():
         lv.fit(never, {"y": np.zeros(3)}, lv.VI(guide), progress=False)
 
 
+@pytest.mark.filterwarnings("ignore:The approximation is far")
 @pytest.mark.parametrize("limits", [[2**30], [1], [7, 50]])
 def test_a_few_steps_that_are_not_finite_are_left_out(monkeypatch, limits):
     """2 % of the draws of q are beyond the edge: the fit goes on, says so, and does so however it is cut."""
