@@ -1,6 +1,6 @@
 """What the tests of the exact kernels share.
 
-Targets with gradients by hand, machines fed with given random numbers, and the check that a kernel leaves its target as
+Targets with gradients by hand, steppers fed with given random numbers, and the check that a kernel leaves its target as
 it is.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 import langevin as lv
 from langevin.kernels import Dense, Diagonal, LowRank
-from langevin.kernels.machines import NUM_UNIFORMS, Inputs, evaluator
+from langevin.kernels.steppers import NUM_UNIFORMS, Inputs, evaluator
 
 
 class Target(NamedTuple):
@@ -74,7 +74,7 @@ def low_rank(scale: np.ndarray, vectors: np.ndarray, stretches: np.ndarray) -> L
 
 
 class Run(NamedTuple):
-    """What went into the machine, and its report of every step: arrays of (cases, steps, ...)."""
+    """What went into the stepper, and its report of every step: arrays of (cases, steps, ...)."""
 
     step_sizes: np.ndarray
     noise: np.ndarray
@@ -88,8 +88,8 @@ class Run(NamedTuple):
             yield from ((case, begun, end) for begun, end in zip([0, *ends], ends, strict=False))
 
 
-def run(machine: Any, target: Target, metric: Any, step_sizes: tuple[float, ...], num_steps: int) -> Run:
-    """Runs a machine in double precision from draws of the target, several times with each step size."""
+def run(stepper: Any, target: Target, metric: Any, step_sizes: tuple[float, ...], num_steps: int) -> Run:
+    """Runs a stepper in double precision from draws of the target, several times with each step size."""
     generator = np.random.default_rng(0)
     steps = np.tile(step_sizes, 3)
     starts = target.draws(generator, len(steps))
@@ -97,17 +97,19 @@ def run(machine: Any, target: Target, metric: Any, step_sizes: tuple[float, ...]
     uniforms = generator.uniform(size=(len(steps), num_steps, NUM_UNIFORMS))
 
     def one_case(start, step_size, noise, uniforms):
-        step = lambda state, given: machine.step(state, Inputs(evaluate, step_size, metric, *given))  # noqa: E731
-        return jax.lax.scan(step, machine.rest(start), (noise, uniforms))[1]
+        step = lambda state, given: stepper.step(state, Inputs(evaluate, step_size, metric, *given))  # noqa: E731
+        return jax.lax.scan(step, stepper.idle(start), (noise, uniforms))[1]
 
     with jax.enable_x64(True):
         posterior = lv.Density(target.log_density, init=starts[0]).posterior()
-        evaluate = evaluator(machine, posterior, lambda flat: flat, metric)
+        evaluate = evaluator(stepper, posterior, lambda flat: flat, metric)
         reports = jax.jit(jax.vmap(one_case))(starts, steps, noise, uniforms)
     return Run(steps, noise, uniforms, jax.tree.map(np.asarray, reports))
 
 
-def check_stationary(make_kernel: Callable[[Any], Any], target: Target, count: int = 160_000, most: float = 4.5) -> None:
+def check_stationary(
+    make_kernel: Callable[[Any], Any], target: Target, count: int = 160_000, most: float = 4.5
+) -> None:
     """Independent draws of the target must be draws of the target after a step of the kernel.
 
     Moments may differ by so many standard errors, which are those of the change that the step makes.

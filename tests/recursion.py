@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from machinery import Target, run
 
-from langevin.kernels.nuts import nuts_machine
+from langevin.kernels.nuts import nuts_stepper
 
 NEVER = np.inf
 MOST_ERROR = 1000.0
@@ -40,7 +40,7 @@ class Trajectory(NamedTuple):
 class Stan:
     """One transition of Stan's `base_nuts`, given the decisions.
 
-    Stan checks a half with its neighbour only when both halves are there. The machine does so at the neighbour, and
+    Stan checks a half with its neighbour only when both halves are there. The stepper does so at the neighbour, and
     stops some steps earlier with the same draw: `fails_at` is the step at which all that Stan compares was known.
     """
 
@@ -129,8 +129,8 @@ class Stan:
 def check_trajectories(
     target: Target, metric: Any, root: np.ndarray, step_sizes: tuple[float, ...], max_depth: int
 ) -> Counter:
-    """Every trajectory of the machine must be the recursion's; returns how many ended for each reason."""
-    ran = run(nuts_machine(max_depth), target, metric, step_sizes, num_steps=300)
+    """Every trajectory of the stepper must be the recursion's; returns how many ended for each reason."""
+    ran = run(nuts_stepper(max_depth), target, metric, step_sizes, num_steps=300)
     reports, seen = ran.reports, Counter()
     for case, begun, end in ran.trajectories():
         stan = Stan(target, root @ root.T, ran.step_sizes[case], max_depth)

@@ -13,7 +13,7 @@ from targets import check_against_exact, check_within_errors, linear_regression,
 
 import langevin as lv
 from langevin.engines import chains, trajectories
-from langevin.kernels import machines, metrics
+from langevin.kernels import metrics, steppers
 from langevin.run.seeds import Stream
 
 sgld = importlib.import_module("langevin.kernels.sgld")
@@ -133,17 +133,17 @@ def check_only_whole_parts(patch):
 
 
 def velocities_too_fast(patch):
-    real = machines.Inputs
+    real = steppers.Inputs
     fast = lambda evaluate, step_size, metric, noise, uniforms: real(  # noqa: E731
         evaluate, step_size, metric, 2**0.5 * noise, uniforms
     )
-    patch.setattr(machines, "Inputs", fast)
+    patch.setattr(steppers, "Inputs", fast)
 
 
 def forget_the_kinetic_energy(patch):
-    real = hmc.Place
+    real = hmc.Point
     cold = lambda position, gradient, log_density, energy: real(position, gradient, log_density, -log_density)  # noqa: E731
-    patch.setattr(hmc, "Place", cold)
+    patch.setattr(hmc, "Point", cold)
 
 
 def forget_the_proposal(patch):

@@ -1,4 +1,4 @@
-"""Runs that survive, for EVERY method in the registry: the same bits however a run is cut, killed, stored and loaded."""
+"""Runs that survive, for EVERY method in the registry: the same bits however they are cut, killed, stored, loaded."""
 
 import errno
 import itertools

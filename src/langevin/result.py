@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from langevin.posterior import Posterior
-    from langevin.variational.guide import Guide
+    from langevin.variational.fitted import Guide
 
 
 class Fit:

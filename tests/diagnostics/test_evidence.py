@@ -1,6 +1,7 @@
 """Evidence and what is found in it: for every name in FINDERS what makes its finding, and what does not."""
 
 import re
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ class Case(NamedTuple):
     """Numbers of the evidence and draws, and the codes of what is found."""
 
     codes: list[str]
-    numbers: dict[str, Any] = {}
+    numbers: Any = MappingProxyType({})
     result: Result = result()
 
 

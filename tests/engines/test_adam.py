@@ -15,7 +15,7 @@ def test_steps_are_those_of_optax():
         other, optimizer = x, optax.adam(0.03)
         state, moments = optimizer.init(x), adam.begin(x)
         # In two parts, as a run in chunks has it.
-        parts = [adam.paces(np.full(4, 0.03), 0), adam.paces(np.full(5, 0.03), 4)]
+        parts = [adam.rates(np.full(4, 0.03), 0), adam.rates(np.full(5, 0.03), 4)]
         rates, eps = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rate", "eps"))
         for number in range(9):
             gradient = jax.tree.map(lambda leaf: jnp.array(generator.normal(size=leaf.shape)), x)
@@ -28,6 +28,6 @@ def test_steps_are_those_of_optax():
 
 def test_the_first_step_is_as_long_as_the_rate():
     """m = (1 - b1) g and v = (1 - b2) g^2, which the corrections turn into g / |g|."""
-    pace = adam.paces(np.array([0.1]), 0)
+    pace = adam.rates(np.array([0.1]), 0)
     towards, _ = adam.direction(jnp.array([2.0, -5.0]), adam.begin(jnp.zeros(2)), pace.eps[0])
     np.testing.assert_allclose(pace.rate[0] * towards, [0.1, -0.1], rtol=1e-5)

@@ -48,7 +48,7 @@ def run(chains, limits=(2**30,)):
     """Warm-up to 60 draws, another metric, and 25 draws of each chain: every draw, and its record."""
     state = chains.begin(STARTS, STEP_SIZE)
     state, first = advance(chains, state, Goal(METRIC, total=60, adapting=True), limits)
-    state = chains.at_rest(state)
+    state = chains.idled(state)
     goal = Goal(Diagonal(np.array([0.9, 0.05], np.float32)), targets=state["drawn"] + 25)
     return first, advance(chains, state, goal, limits)[1]
 
@@ -138,12 +138,12 @@ def test_some_chains_are_put_elsewhere_and_the_others_go_on(posterior):
     """An engine does that with chains that cannot start where they are."""
     chains = make(posterior)
     state, _, _ = chains.advance(chains.begin(STARTS, STEP_SIZE), Goal(METRIC), 1)
-    moved = chains.at_rest(state, np.full((NUM_CHAINS, 2), 9.0), np.array([False, True, False]))
+    moved = chains.idled(state, np.full((NUM_CHAINS, 2), 9.0), np.array([False, True, False]))
     np.testing.assert_array_equal(moved["idle"], [False, True, False])
     after, _, _ = chains.advance(moved, Goal(METRIC), 1)
     np.testing.assert_array_equal(after["positions"], np.where(np.array([[0], [1], [0]]), 9.0, STARTS.astype("f")))
-    assert chains.machine(after).ready.all()
-    np.testing.assert_allclose(chains.machine(after).draw.position[1], [9.0, 9.0])
+    assert chains.stepper(after).ready.all()
+    np.testing.assert_allclose(chains.stepper(after).draw.position[1], [9.0, 9.0])
 
 
 def test_a_chain_without_density_is_not_ready():
@@ -151,5 +151,5 @@ def test_a_chain_without_density_is_not_ready():
     chains = make(posterior)
     state = chains.begin(np.array([[0.0, 0.0], [3.0, 0.5], [0.0, 0.0]]), STEP_SIZE)
     state, _, _ = chains.advance(state, Goal(METRIC), 1)
-    np.testing.assert_array_equal(chains.machine(state).ready, [True, False, True])
+    np.testing.assert_array_equal(chains.stepper(state).ready, [True, False, True])
     np.testing.assert_array_equal(state["positions"][1], [3.0, 0.5])

@@ -68,7 +68,9 @@ def test_good_starts_stay_and_others_are_tried_for_the_rest():
     np.testing.assert_array_equal(found["y"], [0, 1, 0])
     assert asked == [5]
     with pytest.raises(KeyError, match="chain 1"):
-        starts.retried(old, np.array([True, False, False]), propose, starts.MOST_TRIES, lambda c: KeyError(f"chain {c}"))
+        starts.retried(
+            old, np.array([True, False, False]), propose, starts.MOST_TRIES, lambda c: KeyError(f"chain {c}")
+        )
 
 
 @pytest.mark.parametrize("name", ENGINES)

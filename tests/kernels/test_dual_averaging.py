@@ -30,13 +30,13 @@ def test_one_chain_follows_algorithm_5():
 
 def rounds(done, acceptance):
     """The mean acceptance of each round, in plain Python."""
-    heard, found = [[] for _ in done[0]], []
+    sums, found = [[] for _ in done[0]], []
     for now, rates in zip(done, acceptance, strict=True):
         for chain in np.flatnonzero(now):
-            heard[chain].append(rates[chain])
-        if all(heard) or max(map(len, heard)) == MOST_A_ROUND:
-            found.append(np.mean([np.mean(one) if one else rates[c] for c, one in enumerate(heard)]))
-            heard = [[] for _ in heard]
+            sums[chain].append(rates[chain])
+        if all(sums) or max(map(len, sums)) == MOST_A_ROUND:
+            found.append(np.mean([np.mean(one) if one else rates[c] for c, one in enumerate(sums)]))
+            sums = [[] for _ in sums]
     return found
 
 

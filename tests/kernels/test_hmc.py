@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from machinery import banana, gaussian, metric_and_root, run
 
-from langevin.kernels.hmc import hmc_machine
+from langevin.kernels.hmc import hmc_stepper
 
 JITTER = 0.3
 STEP_SIZES = (0.1, 0.4, 1.1, 4.0)
@@ -32,7 +32,7 @@ def trajectory(target, inverse_mass, start, momentum, step_size, num_steps):
 def test_trajectories_by_hand(kind, num_steps, length):
     target = gaussian(3) if kind == "dense" else banana()
     metric, root = metric_and_root(kind, 3 if kind == "dense" else 2)
-    ran = run(hmc_machine(num_steps, length, JITTER), target, metric, STEP_SIZES, num_steps=100)
+    ran = run(hmc_stepper(num_steps, length, JITTER), target, metric, STEP_SIZES, num_steps=100)
     reports, seen = ran.reports, set()
     for case, begun, end in ran.trajectories():
         eps, start = ran.step_sizes[case], reports.draw.position[case, begun]
@@ -54,6 +54,6 @@ def test_trajectories_by_hand(kind, num_steps, length):
 
 
 def test_without_jitter_all_trajectories_are_equally_long():
-    ran = run(hmc_machine(4, 1.5, 0.0), gaussian(2), None, (0.1,), num_steps=41)
+    ran = run(hmc_stepper(4, 1.5, 0.0), gaussian(2), None, (0.1,), num_steps=41)
     assert ran.reports.done.sum(axis=1).tolist() == [10] * 3
     assert set(ran.reports.n_steps[ran.reports.done]) == {4}

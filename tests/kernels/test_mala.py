@@ -5,7 +5,7 @@ import pytest
 from machinery import banana, gaussian, metric_and_root, run
 from scipy import stats
 
-from langevin.kernels.mala import mala_machine
+from langevin.kernels.mala import mala_stepper
 
 
 @pytest.mark.parametrize("kind", ["unit", "diagonal", "dense", "lowrank"])
@@ -14,7 +14,7 @@ def test_steps_by_hand(kind):
     target = gaussian(3) if kind == "dense" else banana()
     metric, root = metric_and_root(kind, 3 if kind == "dense" else 2)
     cov = root @ root.T
-    ran = run(mala_machine(), target, metric, (0.2, 0.7, 1.5), num_steps=30)
+    ran = run(mala_stepper(), target, metric, (0.2, 0.7, 1.5), num_steps=30)
     reports, chances, moves = ran.reports, [], []
     for case, begun, end in ran.trajectories():
         eps, x = ran.step_sizes[case], reports.draw.position[case, begun]

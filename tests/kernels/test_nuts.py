@@ -7,8 +7,8 @@ from recursion import ENDINGS, Stan, check_trajectories
 from scipy import stats
 
 import langevin as lv
-from langevin.kernels.machines import NUM_UNIFORMS, Inputs, evaluator
-from langevin.kernels.nuts import nuts_machine
+from langevin.kernels.nuts import nuts_stepper
+from langevin.kernels.steppers import NUM_UNIFORMS, Inputs, evaluator
 
 CASES = {
     "gaussian, 2": (gaussian(2), "unit", (0.05, 0.2, 0.5, 0.9)),
@@ -33,15 +33,15 @@ def test_trajectories_by_hand(name, max_depth):
 def test_draws_are_chosen_in_proportion_to_their_weight():
     """One trajectory with many other decisions: the choice is multinomial in a part, and prefers the newer part."""
     target, step_size, max_depth, count = gaussian(2), 0.6, 3, 100_000
-    machine = nuts_machine(max_depth)
+    stepper = nuts_stepper(max_depth)
     posterior = lv.Density(target.log_density, init=jnp.zeros(2)).posterior()
-    evaluate = evaluator(machine, posterior, lambda flat: flat, None)
+    evaluate = evaluator(stepper, posterior, lambda flat: flat, None)
     start, noise = np.array([0.1, 2.4]), np.array([-1.1, -1.0])
     coins = np.array([0.2, 0.7, 0.2, 0.7, 0.7, 0.7, 0.7, 0.7])
 
     def draw(uniforms):
-        step = lambda state, u: machine.step(state, Inputs(evaluate, step_size, None, noise, u))  # noqa: E731
-        reports = jax.lax.scan(step, machine.rest(jnp.asarray(start)), uniforms)[1]
+        step = lambda state, u: stepper.step(state, Inputs(evaluate, step_size, None, noise, u))  # noqa: E731
+        reports = jax.lax.scan(step, stepper.idle(jnp.asarray(start)), uniforms)[1]
         return reports.draw.position[-1], reports.done
 
     with jax.enable_x64(True):

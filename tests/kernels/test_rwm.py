@@ -5,14 +5,14 @@ import pytest
 from machinery import banana, gaussian, metric_and_root, run
 
 import langevin as lv
-from langevin.kernels.rwm import rwm_machine
+from langevin.kernels.rwm import rwm_stepper
 
 
 @pytest.mark.parametrize("kind", ["unit", "diagonal", "dense", "lowrank"])
 def test_steps_by_hand(kind):
     target = gaussian(3) if kind == "dense" else banana()
     metric, root = metric_and_root(kind, 3 if kind == "dense" else 2)
-    ran = run(rwm_machine(), target, metric, (0.3, 1.0, 2.5), num_steps=30)
+    ran = run(rwm_stepper(), target, metric, (0.3, 1.0, 2.5), num_steps=30)
     reports, moves = ran.reports, []
     for case, begun, end in ran.trajectories():
         x = reports.draw.position[case, begun]

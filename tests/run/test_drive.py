@@ -49,7 +49,9 @@ class Counting:
         self.time.now += steps * self.seconds_a_step
         done = state[name] + steps
         if phase == "warm-up":
-            return state | {name: done, "phase": phase if done < total else "sampling"}, Chunk(phase, steps, done, total)
+            return state | {name: done, "phase": phase if done < total else "sampling"}, Chunk(
+                phase, steps, done, total
+            )
         draws = {"posterior": {"x": np.arange(state[name], done)}, "sample_stats": {}}
         return state | {name: done}, Chunk(phase, steps, done, total, draws=(draws, draws), finished=done == total)
 
@@ -244,14 +246,14 @@ def test_all_processes_do_what_the_first_decides(time, monkeypatch):
     monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", broadcast)
     first, first_sink = Counting(time, 5000, 5000, seconds_a_step=1e-2), Sink()
     drive.drive(first, first_sink)
-    heard = iter(said.copy())
-    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", lambda numbers: next(heard))
+    sums = iter(said.copy())
+    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", lambda numbers: next(sums))
     other, other_sink = Counting(time, 5000, 5000, seconds_a_step=0.5), Sink()
     drive.drive(other, other_sink)
     assert other.limits == first.limits
     assert other_sink.checkpoints == first_sink.checkpoints
     assert len(first_sink.checkpoints) > 10
-    assert next(heard, None) is None
+    assert next(sums, None) is None
 
 
 def test_one_process_asks_nobody(monkeypatch):

@@ -44,7 +44,9 @@ def test_seeds_beyond_32_bits_differ():
     assert Seed.of(np.int64(5)) == Seed.of(5)
 
 
-@pytest.mark.parametrize("seed", [1.0, True, None, "0", 2**63, -(2**63) - 1, np.arange(2), jax.random.split(jax.random.key(0))])
+@pytest.mark.parametrize(
+    "seed", [1.0, True, None, "0", 2**63, -(2**63) - 1, np.arange(2), jax.random.split(jax.random.key(0))]
+)
 def test_what_is_no_seed(seed):
     with pytest.raises(lv.SettingError, match="`seed` must be a whole number of 64 bits, or one key"):
         Seed.of(seed)

@@ -9,7 +9,7 @@ from compilation import forget
 from numpyro import distributions as dist
 
 from langevin.models import joint
-from langevin.variational import elbo, guided
+from langevin.variational import elbo, sites
 from langevin.variational.families import MeanField
 
 
@@ -48,17 +48,17 @@ def count_oneself_in_the_baseline(patch):
 
 
 def flip_the_divergence(patch):
-    patch.setattr(guided.dist, "kl_divergence", lambda q, p: -dist.kl.kl_divergence(q, p))
+    patch.setattr(sites.dist, "kl_divergence", lambda q, p: -dist.kl.kl_divergence(q, p))
 
 
 def scale_the_score_too(patch):
-    real = guided.Guided.sample
+    real = sites.OfSites.sample
 
     def sample(self, parameters, noise, batch):
         found = real(self, parameters, noise, batch)
         return found._replace(scores={name: found.log_q.get(name, s) for name, s in found.scores.items()})
 
-    patch.setattr(guided.Guided, "sample", sample)
+    patch.setattr(sites.OfSites, "sample", sample)
 
 
 def unbiased(gradient, batch_size=None):

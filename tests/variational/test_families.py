@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from langevin.variational.families import FullRank, LowRank, MeanField
+from langevin.variational.families import FullRank, LowRankGaussian, MeanField
 from langevin.variational.flow import flow
 from langevin.variational.markov import markov
 
@@ -13,7 +13,7 @@ SHAPES = ((5, 2), (3,), (5,), ())
 FAMILIES = {
     "meanfield": MeanField(4),
     "fullrank": FullRank(4),
-    "lowrank": LowRank(4, 2),
+    "lowrank": LowRankGaussian(4, 2),
     "markov": markov(SHAPES),
     "only a path": markov(((6,),)),
     "flow": flow(3),
@@ -23,7 +23,7 @@ FAMILIES = {
 def with_parameters(family, seed=0):
     """The family with parameters at random."""
     generator = np.random.default_rng(seed)
-    size = family.noise_size - (family.rank if isinstance(family, LowRank) else 0)
+    size = family.noise_size - (family.rank if isinstance(family, LowRankGaussian) else 0)
     first = family.init(generator, generator.normal(size=size).astype(np.float32), 0.5)
     return jax.tree.map(lambda leaf: (leaf + 0.3 * generator.normal(size=leaf.shape)).astype(np.float32), first), size
 
@@ -72,7 +72,7 @@ def test_flow_has_no_entropy():
 
 
 def test_low_rank_covariance():
-    family = LowRank(4, 2)
+    family = LowRankGaussian(4, 2)
     parameters, _ = with_parameters(family)
     scale, vectors = np.exp(parameters["log_scale"]), np.tril(parameters["vectors"])
     matrix = np.asarray(jax.jacobian(lambda e: family.draw(parameters, e)[0])(jnp.zeros(6)), np.float64)

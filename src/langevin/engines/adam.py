@@ -31,7 +31,7 @@ class Moments(NamedTuple):
     second: Any
 
 
-class Paces(NamedTuple):
+class Rates(NamedTuple):
     """What depends on the number of the step.
 
     Attributes:
@@ -49,11 +49,11 @@ def begin(parameters: Any) -> Moments:
     return Moments(zeros, zeros)
 
 
-def paces(rates: np.ndarray, first: int) -> Paces:
+def rates(rates: np.ndarray, first: int) -> Rates:
     """Of steps with these learning rates, of which the first is the `first` of all (0, 1, ...)."""
     number = first + 1 + np.arange(len(rates), dtype=np.float64)
     lacking = np.sqrt(1 - B2**number)
-    return Paces((rates * lacking / (1 - B1**number)).astype(rates.dtype), (EPS * lacking).astype(rates.dtype))
+    return Rates((rates * lacking / (1 - B1**number)).astype(rates.dtype), (EPS * lacking).astype(rates.dtype))
 
 
 def direction(gradient: Any, moments: Moments, eps: jax.Array) -> tuple[Any, Moments]:

@@ -47,7 +47,7 @@ def advance(
     objective: Any,
     carry: Fits,
     noise: Any,
-    paces: adam.Paces,
+    rates: adam.Rates,
     words: jax.Array,
     numbers: jax.Array,
 ) -> tuple[Fits, jax.Array]:
@@ -59,7 +59,7 @@ def advance(
         objective: An `Objective`.
         carry: Where the restarts are.
         noise: Of every step, restart and particle.
-        paces: The learning rate at every step, for Adam; a given optimiser has its own.
+        rates: The learning rate at every step, for Adam; a given optimiser has its own.
         words: Of the key of the minibatches.
         numbers: How many steps to take, the step from which parameters are averaged, and the one from which the
             learning rate of a family's parameter is in its units.
@@ -85,9 +85,11 @@ def advance(
             fine = jnp.isfinite(estimate.value) & _all_finite(slope)
             slope = jax.tree.map(lambda g: jnp.where(fine, g, 0.0), slope)
             if method.optimizer is None:
-                towards, opt = adam.direction(slope, opt, paces.eps[number])
-                units = jax.tree.map(lambda u: jnp.where(step >= in_units_from, u, 1.0), objective.paces(parameters))
-                updates = jax.tree.map(lambda t, u: -paces.rate[number] * u * t, towards, units)
+                towards, opt = adam.direction(slope, opt, rates.eps[number])
+                units = jax.tree.map(
+                    lambda u: jnp.where(step >= in_units_from, u, 1.0), objective.rate_units(parameters)
+                )
+                updates = jax.tree.map(lambda t, u: -rates.rate[number] * u * t, towards, units)
             else:
                 updates, opt = method.optimizer.update(slope, opt, parameters)
             moved = jax.tree.map(lambda p, u: (p + jnp.where(fine, u, 0.0)).astype(p.dtype), parameters, updates)
@@ -110,7 +112,7 @@ def advance(
     # A single restart is not batched, which XLA would be slower at.
     alone = method.num_restarts == 1
     fits = jax.tree.map(lambda leaf: leaf[0], tuple(fits)) if alone else tuple(fits)
-    elbos = jnp.zeros((method.num_restarts, len(paces.rate)), paces.rate.dtype)
+    elbos = jnp.zeros((method.num_restarts, len(rates.rate)), rates.rate.dtype)
     fits, step, elbos = jax.lax.fori_loop(0, count, one_step, (fits, step, elbos))
     fits = jax.tree.map(lambda leaf: leaf[None], fits) if alone else fits
     return Fits(*fits, step), elbos

@@ -27,7 +27,7 @@ from langevin.engines.trajectories import Goal, Harvest, Record, Trajectories
 from langevin.geometry import mass
 from langevin.geometry.starts import no_start, proposed, retried, unflattened
 from langevin.kernels import dual_averaging, metrics
-from langevin.kernels.machines import MOST_STEPS
+from langevin.kernels.steppers import MOST_STEPS
 from langevin.posterior import Posterior
 from langevin.run.keep import Keep
 
@@ -120,8 +120,8 @@ class ExactEngine:
 
     def _start(self, state: State) -> tuple[State, Chunk]:
         chains, _, _ = self._chains.advance(state["chains"], Goal(self._metric(state)), 1)
-        machine = self._chains.machine(chains)
-        good = np.asarray(machine.ready)
+        stepper = self._chains.stepper(chains)
+        good = np.asarray(stepper.ready)
         if not good.all():
             attempt, starts = state["attempt"] + 1, chains["positions"]
 
@@ -129,15 +129,15 @@ class ExactEngine:
                 return no_start(self._space.target, unflattened(self._space.example, starts[chain]))
 
             starts = retried(starts, good, self._propose, attempt, failure)
-            chains = self._chains.at_rest(chains, starts, ~good)
+            chains = self._chains.idled(chains, starts, ~good)
             return state | {"attempt": attempt, "chains": chains}, Chunk("start", 1, attempt, attempt + 1)
         _ = self._report
         adapts = self._kind != "unit" and self._chains.needs_gradient and self._plan.num_warmup > 0
         if adapts and self._plan.init is None:
-            gradients = mass.plain_gradient(self._metric(state), np.asarray(machine.draw.gradient))
+            gradients = mass.plain_gradient(self._metric(state), np.asarray(stepper.draw.gradient))
             metric = mass.first_metric(self._kind, gradients, self._rank)
             state = state | {"metric": metrics.as_plain(metric)}
-            chains = self._chains.at_rest(chains)
+            chains = self._chains.idled(chains)
         return state | {"phase": "warm-up", "chains": chains}, Chunk("start", 1, 1, 1)
 
     def _warm_up(self, state: State, limit: int) -> tuple[State, Chunk]:
@@ -240,7 +240,7 @@ class ExactEngine:
         # BLAS with more threads than idle cores is slower by an order of magnitude than with one.
         with _blas().limit(limits=1, user_api="blas"):
             metric = mass.metric_from(self._kind, draws, slopes, self._rank, self._chains.dtype, self._metric(state))
-        chains = self._chains.at_rest(state["chains"])
+        chains = self._chains.idled(state["chains"])
         if self._method.step_size == "auto":
             step_size = float(np.exp(np.asarray(chains["adaptation"][0])[1]))
             chains["adaptation"] = tuple(dual_averaging.begin(step_size, self._plan.num_chains, self._chains.dtype))

@@ -18,8 +18,8 @@ from jax.flatten_util import ravel_pytree
 from langevin.contracts import Position, State
 from langevin.kernels import dual_averaging
 from langevin.kernels.dual_averaging import Adaptation
-from langevin.kernels.machines import MOST_STEPS, NUM_UNIFORMS, Inputs, Machine, Report, evaluator, pick
 from langevin.kernels.metrics import Metric
+from langevin.kernels.steppers import MOST_STEPS, NUM_UNIFORMS, Inputs, Report, Stepper, evaluator, pick
 from langevin.posterior import Posterior
 from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed, Stream
@@ -35,7 +35,7 @@ FOREVER = np.iinfo(np.int32).max
 class Record(NamedTuple):
     """What is recorded of a draw, in the order of the columns.
 
-    Attributes: see `langevin.kernels.machines.Report` and `Point`.
+    Attributes: see `langevin.kernels.steppers.Report` and `Point`.
     """
 
     done: Any
@@ -90,7 +90,7 @@ class Loop(NamedTuple):
     target_accept: Any
     idle: Any
     positions: Any
-    machine: Any
+    stepper: Any
     drawn: Any
     noise: Any
     uniforms: Any
@@ -102,7 +102,7 @@ class Trajectories:
     """Chains of one stepper on one posterior. What changes in a run is in a plain state, see `begin`.
 
     Args:
-        method: Makes the stepper; frozen settings with `machine()`, `least_steps` and `target_accept`.
+        method: Makes the stepper; frozen settings with `stepper()`, `least_steps` and `target_accept`.
         posterior: The target.
         example: A position, for its shape.
         num_chains: How many chains there are.
@@ -117,9 +117,9 @@ class Trajectories:
         self._posterior, self._example, self._programs = posterior, example, programs
         leaves = jax.tree.leaves(example)
         self.size, self.dtype = sum(np.size(leaf) for leaf in leaves), np.result_type(*leaves)
-        machine: Machine = method.machine()
-        self.needs_gradient = machine.needs_gradient
-        shapes = jax.eval_shape(machine.rest, jax.ShapeDtypeStruct((self.size,), self.dtype))
+        stepper: Stepper = method.stepper()
+        self.needs_gradient = stepper.needs_gradient
+        shapes = jax.eval_shape(stepper.idle, jax.ShapeDtypeStruct((self.size,), self.dtype))
         self._shapes, self._structure = jax.tree.flatten(shapes)
         bytes_a_step = num_chains * (2 * self.size + len(Record._fields)) * self.dtype.itemsize
         self._most_steps = int(np.clip(MOST_BYTES_A_CHUNK // bytes_a_step, 1, MOST_STEPS_A_CHUNK))
@@ -137,9 +137,9 @@ class Trajectories:
 
     def begin(self, positions: np.ndarray, step_size: float) -> State:
         """The state of chains that are idle at these flat positions: their trajectories begin with the next step."""
-        machine = tuple(np.zeros((self.num_chains, *leaf.shape), leaf.dtype) for leaf in self._shapes)
+        stepper = tuple(np.zeros((self.num_chains, *leaf.shape), leaf.dtype) for leaf in self._shapes)
         return {
-            "machine": machine,
+            "stepper": stepper,
             "idle": np.ones(self.num_chains, bool),
             "positions": positions.astype(self.dtype),
             "drawn": np.zeros(self.num_chains, np.int32),
@@ -148,14 +148,14 @@ class Trajectories:
             "adaptation": tuple(dual_averaging.begin(step_size, self.num_chains, self.dtype)),
         }
 
-    def machine(self, state: State) -> Any:
+    def stepper(self, state: State) -> Any:
         """The stepper's states, of which `draw` is the latest draw."""
-        return jax.tree.unflatten(self._structure, state["machine"])
+        return jax.tree.unflatten(self._structure, state["stepper"])
 
-    def at_rest(self, state: State, positions: np.ndarray | None = None, chains: np.ndarray | None = None) -> State:
+    def idled(self, state: State, positions: np.ndarray | None = None, chains: np.ndarray | None = None) -> State:
         """The state with some chains (by default all) idle at these positions (by default where they are)."""
         if positions is None:
-            positions = np.asarray(self.machine(state).draw.position)
+            positions = np.asarray(self.stepper(state).draw.position)
         idle = np.ones(self.num_chains, bool) if chains is None else chains | state["idle"]
         positions = np.where(idle[:, None], positions, state["positions"]).astype(self.dtype)
         return state | {"idle": idle, "positions": positions}
@@ -173,7 +173,7 @@ class Trajectories:
             target_accept=np.asarray(self.method.target_accept, self.dtype),
             idle=state["idle"],
             positions=state["positions"],
-            machine=self.machine(state),
+            stepper=self.stepper(state),
             drawn=state["drawn"],
             noise=np.stack(noise),
             uniforms=np.stack(uniforms, axis=1),
@@ -181,7 +181,7 @@ class Trajectories:
             limits=np.asarray([goal.total, min(limit, FOREVER), goal.most_steps], np.int32),
         )
         out = self._programs(_advance, self.method, self._posterior, self._example, self._placed(loop))
-        machine, adaptation, used, drawn, taken, buffers = out
+        stepper, adaptation, used, drawn, taken, buffers = out
         steps = int(taken)
         positions, gradients, records = (np.asarray(buffer)[:steps] for buffer in buffers)
         done = records[:, :, 0] > 0
@@ -190,7 +190,7 @@ class Trajectories:
             for c in range(self.num_chains)
         ]
         state = state | {
-            "machine": tuple(jax.tree.leaves(machine)),
+            "stepper": tuple(jax.tree.leaves(stepper)),
             "idle": np.zeros(self.num_chains, bool),
             "drawn": np.asarray(drawn),
             "used": state["used"] + np.asarray(used),
@@ -207,19 +207,19 @@ class Trajectories:
         mesh = jax.make_mesh((len(devices),), ("chain",), (jax.sharding.AxisType.Auto,), devices=devices)
         whole, split, by_step = (jax.NamedSharding(mesh, jax.P(*axes)) for axes in ((), ("chain",), (None, "chain")))
         places: dict[str, Any] = dict.fromkeys(("metric", "adapting", "target_accept", "limits"), whole)
-        places |= dict.fromkeys(("idle", "positions", "machine", "drawn", "noise", "targets"), split)
+        places |= dict.fromkeys(("idle", "positions", "stepper", "drawn", "noise", "targets"), split)
         places |= {"adaptation": Adaptation(whole, split), "uniforms": by_step}
         return Loop(**{name: jax.device_put(value, places[name]) for name, value in loop._asdict().items()})
 
 
 def _advance(method: Exact, posterior: Posterior, example: Position, loop: Loop) -> Any:
-    machine: Machine = method.machine()
-    evaluate = evaluator(machine, posterior, ravel_pytree(example)[1], loop.metric)
+    stepper: Stepper = method.stepper()
+    evaluate = evaluator(stepper, posterior, ravel_pytree(example)[1], loop.metric)
     num_steps, (num_chains, num_noise, size) = len(loop.uniforms), loop.noise.shape
     total, limit, most_steps = loop.limits
 
     def one_chain(state: Any, noise: jax.Array, uniforms: jax.Array, step_size: jax.Array) -> tuple[Any, Report]:
-        return machine.step(state, Inputs(evaluate, step_size, loop.metric, noise, uniforms, most_steps))
+        return stepper.step(state, Inputs(evaluate, step_size, loop.metric, noise, uniforms, most_steps))
 
     def going(carry: Any) -> jax.Array:
         number, _, _, used, drawn, _ = carry
@@ -241,7 +241,7 @@ def _advance(method: Exact, posterior: Posterior, example: Position, loop: Loop)
         adaptation = pick(loop.adapting, adapted, adaptation)
         return number + 1, adaptation, state, used + report.began, drawn + report.done, buffers
 
-    state = jax.vmap(pick)(loop.idle, jax.vmap(machine.rest)(loop.positions), loop.machine)
+    state = jax.vmap(pick)(loop.idle, jax.vmap(stepper.idle)(loop.positions), loop.stepper)
     buffers = (
         jnp.zeros((num_steps, num_chains, size), loop.noise.dtype),
         jnp.zeros((num_steps, num_chains, size), loop.noise.dtype),

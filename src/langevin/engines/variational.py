@@ -27,7 +27,7 @@ from langevin.run.compilation import Programs, import_beside, run
 from langevin.run.keep import leaf_name
 from langevin.run.seeds import Stream
 from langevin.variational.elbo import begin_baselines
-from langevin.variational.guide import Guide
+from langevin.variational.fitted import Guide
 from langevin.variational.objective import Objective
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class VariationalEngine:
             objective,
             self.carry(state),
             jax.tree.map(pad, self._noise.read(step, count)),
-            adam.paces(pad(rates.astype(self._dtype)), step),
+            adam.rates(pad(rates.astype(self._dtype)), step),
             self._plan.seed.child("minibatches").key_words(),
             np.asarray([count, min(fit["average_from"], fitting.FOREVER), fit["in_units_from"]], np.int32),
         )

@@ -60,7 +60,7 @@ class Kernel(NamedTuple):
         >>> first, second = (lv.kernels.mala(density.posterior().given({"a": value}), 1.0) for value in (0.0, 5.0))
         >>> state = first.init(jax.random.key(0), {"b": jax.numpy.array(0.0)}, None)
         >>> state = second.refresh(jax.random.key(1), state, None)
-        >>> float(state.machine.draw.log_density)
+        >>> float(state.stepper.draw.log_density)
         -25.0
     """
 

@@ -8,7 +8,7 @@ After t rounds with acceptance rates a_1, ..., a_t, for the target a:
 
 All chains share one step. A round is over when every chain has ended a trajectory, or one of them has ended
 `MOST_A_ROUND`. Its acceptance is the mean over the chains, each with the mean of the trajectories that it ended, or
-with what it has seen so far of its first. If every trajectory counted as it ends, those that fail would be heard first
+with what it has seen so far of its first. If every trajectory counted as it ends, those that fail would be sums first
 and most often, since they are short, and drive the step far down before a good one ends.
 """
 
@@ -29,11 +29,11 @@ class Adaptation(NamedTuple):
 
     Attributes:
         numbers: (log eps, log average, error, t, log eps_0), one array, as XLA compiles a kernel for each.
-        heard: (chains, 2): the sum and the number of acceptance rates in this round.
+        sums: (chains, 2): the sum and the number of acceptance rates in this round.
     """
 
     numbers: Any
-    heard: Any
+    sums: Any
 
 
 def begin(step_size: float, num_chains: int, dtype: Any) -> Adaptation:
@@ -58,9 +58,9 @@ def update(state: Adaptation, done: jax.Array, acceptance: jax.Array, target: ja
         target: The acceptance to reach.
     """
     said = jnp.where(done[:, None], jnp.stack([acceptance, jnp.ones_like(acceptance)], axis=1), 0.0)
-    heard = state.heard + said
-    over = (jnp.min(heard[:, 1]) > 0) | (jnp.max(heard[:, 1]) >= MOST_A_ROUND)
-    by_chain = jnp.where(heard[:, 1] > 0, heard[:, 0] / jnp.maximum(heard[:, 1], 1.0), acceptance)
+    sums = state.sums + said
+    over = (jnp.min(sums[:, 1]) > 0) | (jnp.max(sums[:, 1]) >= MOST_A_ROUND)
+    by_chain = jnp.where(sums[:, 1] > 0, sums[:, 0] / jnp.maximum(sums[:, 1], 1.0), acceptance)
     miss = target - jnp.mean(by_chain)
     _, log_average, error, count, start = state.numbers
     count = count + 1
@@ -68,4 +68,4 @@ def update(state: Adaptation, done: jax.Array, acceptance: jax.Array, target: ja
     log_step = start - jnp.sqrt(count) / SHRINKAGE * error
     weight = count**-FORGETTING
     moved = jnp.stack([log_step, weight * log_step + (1 - weight) * log_average, error, count, start])
-    return Adaptation(jnp.where(over, moved, state.numbers), jnp.where(over, 0.0, heard))
+    return Adaptation(jnp.where(over, moved, state.numbers), jnp.where(over, 0.0, sums))

@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo, as a machine of one gradient a step.
+"""Hamiltonian Monte Carlo, as a stepper of one gradient a step.
 
 With velocity ~ N(0, I) in whitened units, L leapfrog steps of length eps,
 
@@ -20,19 +20,19 @@ import jax.numpy as jnp
 
 from langevin.kernels import metrics
 from langevin.kernels.base import Kernel
-from langevin.kernels.machines import (
+from langevin.kernels.metrics import Metric
+from langevin.kernels.steppers import (
     MOST_ENERGY_ERROR,
     Inputs,
-    Machine,
-    Place,
+    Point,
     Report,
+    Stepper,
     acceptance_of,
     as_kernel,
+    barrier,
     inner,
-    once,
     pick,
 )
-from langevin.kernels.metrics import Metric
 from langevin.posterior import Posterior
 
 
@@ -47,7 +47,7 @@ class Trajectory(NamedTuple):
         num_steps: Steps to take.
     """
 
-    draw: Place
+    draw: Point
     position: jax.Array
     gradient: jax.Array
     velocity: jax.Array
@@ -75,15 +75,15 @@ def hmc(
         length: The time that a trajectory takes, `num_steps * step_size`.
         jitter: The number of steps is multiplied with a number evenly between `1 - jitter` and `1 + jitter`.
     """
-    return as_kernel(hmc_machine(num_steps, length, jitter), posterior, step_size, metric)
+    return as_kernel(hmc_stepper(num_steps, length, jitter), posterior, step_size, metric)
 
 
-def hmc_machine(num_steps: int | None, length: float, jitter: float) -> Machine:
-    """The machine: see the top of this module."""
+def hmc_stepper(num_steps: int | None, length: float, jitter: float) -> Stepper:
+    """The stepper: see the top of this module."""
 
-    def rest(position: jax.Array) -> Trajectory:
+    def idle(position: jax.Array) -> Trajectory:
         zeros, zero, count = jnp.zeros_like(position), jnp.zeros((), position.dtype), jnp.zeros((), jnp.int32)
-        place = Place(position, zeros, zero, zero)
+        place = Point(position, zeros, zero, zero)
         return Trajectory(place, position, zeros, zeros, jnp.zeros((), bool), count, count)
 
     def step(state: Trajectory, inputs: Inputs) -> tuple[Trajectory, Report]:
@@ -92,8 +92,8 @@ def hmc_machine(num_steps: int | None, length: float, jitter: float) -> Machine:
         position = state.position + eps * metrics.unwhiten(inputs.metric, midway)
         log_density, gradient = inputs.evaluate(position)
         velocity = midway + eps / 2 * gradient
-        place = Place(position, gradient, log_density, inner(velocity, velocity) / 2 - log_density)
-        drop = once(state.draw.energy - place.energy)
+        place = Point(position, gradient, log_density, inner(velocity, velocity) / 2 - log_density)
+        drop = barrier(state.draw.energy - place.energy)
         drop = jnp.where(jnp.isnan(drop), -jnp.inf, drop)
         steps = state.steps + 1
         diverging = state.ready & (drop < -MOST_ENERGY_ERROR)
@@ -116,4 +116,4 @@ def hmc_machine(num_steps: int | None, length: float, jitter: float) -> Machine:
         depth = jnp.zeros((), jnp.int32)
         return following, Report(done, began, draw, acceptance_of(drop), -drop, steps, depth, diverging)
 
-    return Machine(rest, step)
+    return Stepper(idle, step)

@@ -1,4 +1,4 @@
-"""The Metropolis-adjusted Langevin algorithm, as a machine of one gradient a step.
+"""The Metropolis-adjusted Langevin algorithm, as a stepper of one gradient a step.
 
     proposal = position + eps^2/2 G grad log p(position) + eps R noise,    noise ~ N(0, I)
 
@@ -19,8 +19,8 @@ import jax.numpy as jnp
 
 from langevin.kernels import metrics
 from langevin.kernels.base import Kernel
-from langevin.kernels.machines import Inputs, Machine, Place, Report, acceptance_of, as_kernel, inner, once, pick
 from langevin.kernels.metrics import Metric
+from langevin.kernels.steppers import Inputs, Point, Report, Stepper, acceptance_of, as_kernel, barrier, inner, pick
 from langevin.posterior import Posterior
 
 
@@ -33,7 +33,7 @@ class Walk(NamedTuple):
         ready: False while the log-density at the position is not known.
     """
 
-    draw: Place
+    draw: Point
     noise: jax.Array
     ready: jax.Array
 
@@ -46,11 +46,11 @@ def mala(posterior: Posterior, step_size: float, metric: Metric | None = None) -
         step_size: The sd of a proposal's noise, in units of the metric: the square root of SGLD's step.
         metric: G; None for the identity.
     """
-    return as_kernel(mala_machine(), posterior, step_size, metric)
+    return as_kernel(mala_stepper(), posterior, step_size, metric)
 
 
-def mala_machine() -> Machine:
-    """The machine: see the top of this module."""
+def mala_stepper() -> Stepper:
+    """The stepper: see the top of this module."""
 
     def step(state: Walk, inputs: Inputs) -> tuple[Walk, Report]:
         eps, here = inputs.step_size, state.draw
@@ -61,13 +61,13 @@ def mala_machine() -> Machine:
         change = log_density - here.log_density
         return metropolis(state, inputs, position, gradient, log_density, change + _gain(state.noise, back))
 
-    return Machine(rest_walk, step)
+    return Stepper(idle_walk, step)
 
 
-def rest_walk(position: jax.Array) -> Walk:
-    """A chain at rest."""
+def idle_walk(position: jax.Array) -> Walk:
+    """A chain idle."""
     zeros, zero = jnp.zeros_like(position), jnp.zeros((), position.dtype)
-    return Walk(Place(position, zeros, zero, zero), zeros, jnp.zeros((), bool))
+    return Walk(Point(position, zeros, zero, zero), zeros, jnp.zeros((), bool))
 
 
 def metropolis(
@@ -79,10 +79,10 @@ def metropolis(
     log_ratio: jax.Array,
 ) -> tuple[Walk, Report]:
     """Accepts the proposal with probability min(1, exp(log_ratio)), and begins the next."""
-    log_ratio = once(jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio))
+    log_ratio = barrier(jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio))
     finite = jnp.isfinite(log_density) & jnp.isfinite(jnp.sum(gradient))
     take = jnp.where(state.ready, finite & (inputs.uniforms[0] < jnp.exp(log_ratio)), True)
-    draw = pick(take, Place(position, gradient, log_density, -log_density), state.draw)
+    draw = pick(take, Point(position, gradient, log_density, -log_density), state.draw)
     began = state.ready | finite
     following = Walk(draw, inputs.noise, began)
     one, none = jnp.ones((), jnp.int32), jnp.zeros((), bool)

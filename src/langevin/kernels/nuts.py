@@ -1,4 +1,4 @@
-"""The No-U-Turn sampler, as a machine of one gradient a step.
+"""The No-U-Turn sampler, as a stepper of one gradient a step.
 
 A trajectory of leapfrog steps is doubled, forwards or backwards in time at random, until it turns back on itself.
 Positions are chosen in proportion to `exp(-H)`, with `H = |velocity|^2 / 2 - log_density`: evenly within the part that
@@ -32,19 +32,19 @@ import jax.numpy as jnp
 
 from langevin.kernels import metrics
 from langevin.kernels.base import Kernel
-from langevin.kernels.machines import (
+from langevin.kernels.metrics import Metric, product
+from langevin.kernels.steppers import (
     MOST_ENERGY_ERROR,
     Inputs,
-    Machine,
-    Place,
+    Point,
     Report,
+    Stepper,
     acceptance_of,
     as_kernel,
+    barrier,
     inner,
-    once,
     pick,
 )
-from langevin.kernels.metrics import Metric, product
 from langevin.posterior import Posterior
 
 
@@ -94,8 +94,8 @@ class Tree(NamedTuple):
         turned: Whether the trajectory, with the first leaf of the part, turns back.
     """
 
-    draw: Place
-    part: Place
+    draw: Point
+    part: Point
     end: End
     far: End
     near: jax.Array
@@ -156,17 +156,17 @@ def nuts(posterior: Posterior, step_size: float, metric: Metric | None = None, *
         >>> bool(info.n_steps >= 1)
         True
     """
-    return as_kernel(nuts_machine(max_depth), posterior, step_size, metric)
+    return as_kernel(nuts_stepper(max_depth), posterior, step_size, metric)
 
 
-def nuts_machine(max_depth: int) -> Machine:
-    """The machine: see the top of this module."""
+def nuts_stepper(max_depth: int) -> Stepper:
+    """The stepper: see the top of this module."""
     num_slots = 1 + 2 * _levels(max_depth)
 
-    def rest(position: jax.Array) -> Tree:
+    def idle(position: jax.Array) -> Tree:
         zeros, zero = jnp.zeros_like(position), jnp.zeros((), position.dtype)
         count, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-        place, end = Place(position, zeros, zero, zero), End(position, zeros, zeros)
+        place, end = Point(position, zeros, zero, zero), End(position, zeros, zeros)
         slots = jnp.zeros((num_slots, position.size), position.dtype)
         memory = Memory(slots, slots, jnp.zeros(num_slots, position.dtype))
         counts = (zero, count, count, count)
@@ -178,8 +178,8 @@ def nuts_machine(max_depth: int) -> Machine:
         position = tree.end.position + eps * metrics.unwhiten(inputs.metric, midway)
         log_density, gradient = inputs.evaluate(position)
         new = End(position, gradient, midway + eps / 2 * gradient)
-        place = Place(position, gradient, log_density, inner(new.velocity, new.velocity) / 2 - log_density)
-        drop = once(tree.start_energy - place.energy)
+        place = Point(position, gradient, log_density, inner(new.velocity, new.velocity) / 2 - log_density)
+        drop = barrier(tree.start_energy - place.energy)
         drop = jnp.where(jnp.isnan(drop), -jnp.inf, drop)
         part_log_weight = jnp.logaddexp(tree.part_log_weight, drop)
         tree, turns = _turns(tree, new, max_depth)
@@ -187,7 +187,7 @@ def nuts_machine(max_depth: int) -> Machine:
         events = _events(tree, inputs, place, drop, part_log_weight, turns, cut)
         return _next(tree, inputs, events, new, place, drop, part_log_weight)
 
-    return Machine(rest, step)
+    return Stepper(idle, step)
 
 
 def _turns(tree: Tree, new: End, max_depth: int) -> tuple[Tree, tuple[jax.Array, jax.Array, jax.Array]]:
@@ -225,7 +225,7 @@ def _stretches(leaf: jax.Array, levels: int) -> tuple[jax.Array, jax.Array]:
 def _events(
     tree: Tree,
     inputs: Inputs,
-    place: Place,
+    place: Point,
     drop: jax.Array,
     part_log_weight: jax.Array,
     turns: tuple[jax.Array, jax.Array, jax.Array],
@@ -249,7 +249,7 @@ def _events(
         diverging=diverging & tree.ready,
         turned=turned,
     )
-    code = once(jnp.asarray(sum(jnp.where(flag, 1 << bit, 0) for bit, flag in enumerate(events))))
+    code = barrier(jnp.asarray(sum(jnp.where(flag, 1 << bit, 0) for bit, flag in enumerate(events))))
     return Events(*((code >> bit) & 1 > 0 for bit in range(len(events))))
 
 
@@ -258,7 +258,7 @@ def _next(
     inputs: Inputs,
     events: Events,
     new: End,
-    place: Place,
+    place: Point,
     drop: jax.Array,
     part_log_weight: jax.Array,
 ) -> tuple[Tree, Report]:

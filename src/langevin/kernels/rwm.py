@@ -1,4 +1,4 @@
-"""Random-walk Metropolis, as a machine of one log-density a step.
+"""Random-walk Metropolis, as a stepper of one log-density a step.
 
     proposal = position + eps R noise,    noise ~ N(0, I)
 
@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from langevin.kernels import metrics
 from langevin.kernels.base import Kernel
-from langevin.kernels.machines import Inputs, Machine, Report, as_kernel
-from langevin.kernels.mala import Walk, metropolis, rest_walk
+from langevin.kernels.mala import Walk, idle_walk, metropolis
 from langevin.kernels.metrics import Metric
+from langevin.kernels.steppers import Inputs, Report, Stepper, as_kernel
 from langevin.posterior import Posterior
 
 
@@ -27,11 +27,11 @@ def rwm(posterior: Posterior, step_size: float, metric: Metric | None = None) ->
             Gilks 1997).
         metric: G; None for the identity.
     """
-    return as_kernel(rwm_machine(), posterior, step_size, metric)
+    return as_kernel(rwm_stepper(), posterior, step_size, metric)
 
 
-def rwm_machine() -> Machine:
-    """The machine: see the top of this module."""
+def rwm_stepper() -> Stepper:
+    """The stepper: see the top of this module."""
 
     def step(state: Walk, inputs: Inputs) -> tuple[Walk, Report]:
         here = state.draw
@@ -40,4 +40,4 @@ def rwm_machine() -> Machine:
         log_density, gradient = inputs.evaluate(position)
         return metropolis(state, inputs, position, gradient, log_density, log_density - here.log_density)
 
-    return Machine(rest_walk, step, needs_gradient=False)
+    return Stepper(idle_walk, step, needs_gradient=False)

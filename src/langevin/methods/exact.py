@@ -11,11 +11,11 @@ from langevin.contracts import Needs, Plan
 from langevin.engines.exact import ExactEngine
 from langevin.errors import SettingError
 from langevin.kernels.base import Kernel
-from langevin.kernels.hmc import hmc_machine
-from langevin.kernels.machines import Machine, as_kernel
-from langevin.kernels.mala import mala_machine
-from langevin.kernels.nuts import nuts_machine
-from langevin.kernels.rwm import rwm_machine
+from langevin.kernels.hmc import hmc_stepper
+from langevin.kernels.mala import mala_stepper
+from langevin.kernels.nuts import nuts_stepper
+from langevin.kernels.rwm import rwm_stepper
+from langevin.kernels.steppers import Stepper, as_kernel
 from langevin.methods.base import Method
 from langevin.posterior import Posterior
 from langevin.tuning import Tuning
@@ -70,7 +70,7 @@ class Exact(Method):
         return ExactEngine(self, target, plan)
 
     @abc.abstractmethod
-    def machine(self) -> Machine:
+    def stepper(self) -> Stepper:
         """The stepper that makes its draws."""
 
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
@@ -80,7 +80,7 @@ class Exact(Method):
             raise SettingError(
                 f"`{type(self).__name__}`: `step_size='auto'` is chosen by warm-up. For a bare kernel, give a number."
             )
-        return as_kernel(self.machine(), posterior, step_size, tuning.metric)
+        return as_kernel(self.stepper(), posterior, step_size, tuning.metric)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,9 +115,9 @@ class NUTS(Exact):
         """The most doublings of a trajectory."""
         return self.max_depth
 
-    def machine(self) -> Machine:
+    def stepper(self) -> Stepper:
         """The stepper that makes its draws."""
-        return nuts_machine(self.max_depth)
+        return nuts_stepper(self.max_depth)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,9 +152,9 @@ class HMC(Exact):
         if not (checks.is_number(self.jitter) and 0 <= self.jitter < 1):
             raise SettingError(f"`HMC`: `jitter` must be in [0, 1); got {self.jitter!r}. Try 0.3.")
 
-    def machine(self) -> Machine:
+    def stepper(self) -> Stepper:
         """The stepper that makes its draws."""
-        return hmc_machine(self.num_steps, self.length, self.jitter)
+        return hmc_stepper(self.num_steps, self.length, self.jitter)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,9 +174,9 @@ class MALA(Exact):
     rank: int = 32
     step_size: float | Literal["auto"] = "auto"
 
-    def machine(self) -> Machine:
+    def stepper(self) -> Stepper:
         """The stepper that makes its draws."""
-        return mala_machine()
+        return mala_stepper()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,6 +196,6 @@ class RWM(Exact):
     rank: int = 32
     step_size: float | Literal["auto"] = "auto"
 
-    def machine(self) -> Machine:
+    def stepper(self) -> Stepper:
         """The stepper that makes its draws."""
-        return rwm_machine()
+        return rwm_stepper()

@@ -15,16 +15,16 @@ from langevin.models.joint import Joint
 from langevin.posterior import Posterior
 from langevin.variational import families
 from langevin.variational.flow import flow, is_flow
-from langevin.variational.guided import Guided
-from langevin.variational.guides import guided, per_site
 from langevin.variational.markov import markov
 from langevin.variational.objective import OfPositions
+from langevin.variational.pairing import paired, per_site
+from langevin.variational.sites import OfSites
 
 if TYPE_CHECKING:
     from langevin.methods.variational import VI
 
 
-def objective_of(settings: VI, target: Posterior | Joint, batch_size: int | None) -> OfPositions | Guided:
+def objective_of(settings: VI, target: Posterior | Joint, batch_size: int | None) -> OfPositions | OfSites:
     """The approximation that the settings ask for, of this target.
 
     Args:
@@ -57,7 +57,7 @@ def objective_of(settings: VI, target: Posterior | Joint, batch_size: int | None
     return objective
 
 
-def _of_sites(settings: VI, joint: Joint, rows_a_call: int) -> Guided:
+def _of_sites(settings: VI, joint: Joint, rows_a_call: int) -> OfSites:
     family, guide = settings.family, settings.local
     make: Callable[[Any], families.Family] | None = None
     if isinstance(family, Mapping):
@@ -72,7 +72,7 @@ def _of_sites(settings: VI, joint: Joint, rows_a_call: int) -> Guided:
         guide = family
     else:
         raise SettingError("`VI`: `family` is a guide already, and `local` another. Put both into one.")
-    return guided(joint, guide, make, settings.gradient, rows_a_call, closed_forms=settings.bound == "elbo")
+    return paired(joint, guide, make, settings.gradient, rows_a_call, closed_forms=settings.bound == "elbo")
 
 
 def family_of(settings: VI, shapes: tuple[tuple[int, ...], ...]) -> families.Family:
@@ -83,7 +83,7 @@ def family_of(settings: VI, shapes: tuple[tuple[int, ...], ...]) -> families.Fam
     makers: dict[str, Callable[[], families.Family]] = {
         "meanfield": lambda: families.MeanField(size),
         "fullrank": lambda: families.FullRank(size),
-        "lowrank": lambda: families.LowRank(size, min(settings.rank, families.identified_rank(size))),
+        "lowrank": lambda: families.LowRankGaussian(size, min(settings.rank, families.identified_rank(size))),
         "markov": lambda: markov(shapes),
         "flow": lambda: flow(size),
     }

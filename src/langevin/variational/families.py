@@ -142,7 +142,7 @@ class FullRank(Scaled):
 
 
 @dataclasses.dataclass(frozen=True)
-class LowRank(Scaled):
+class LowRankGaussian(Scaled):
     """A Gaussian with `rank` correlated directions on top of independent coordinates.
 
     V is lower triangular: else turning it would change nothing, and the average of turned ones would be too small. For

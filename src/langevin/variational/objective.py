@@ -68,7 +68,7 @@ class Objective(Protocol):
         """The terms of the bound at one draw; `batch=None` means all rows."""
         ...
 
-    def paces(self, parameters: Parameters) -> Parameters:
+    def rate_units(self, parameters: Parameters) -> Parameters:
         """The units of a family's parameters, in which they move equally fast; of all others 1."""
         ...
 
@@ -202,7 +202,7 @@ class OfPositions:
         """Whether an average of parameters is one of the q they make."""
         return self.family.identified
 
-    def paces(self, parameters: Parameters) -> Parameters:
+    def rate_units(self, parameters: Parameters) -> Parameters:
         """The units of the family."""
         return self.family.units(parameters)
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from langevin.models.outline import is_observed, unscaled_log_prob
 from langevin.posterior import Batch, Key
 from langevin.variational.elbo import Wiring
-from langevin.variational.guided import REST, Guided, drawn
 from langevin.variational.independence import entangled
+from langevin.variational.sites import REST, OfSites, drawn
 
 Parents = Mapping[str, frozenset[str]]
 
@@ -28,7 +28,7 @@ def downstream(name: str, parents: Parents, sites: Mapping[str, Any]) -> set[str
 
 
 def wiring_of(
-    objective: Guided,
+    objective: OfSites,
     run: Any,
     parents: Parents,
     scored: tuple[str, ...],
@@ -82,7 +82,7 @@ def wiring_of(
 
 
 def _entangled(
-    objective: Guided, run: Any, plates: Mapping[str, Mapping[str, int]], probed: list[str]
+    objective: OfSites, run: Any, plates: Mapping[str, Mapping[str, int]], probed: list[str]
 ) -> dict[str, dict[str, frozenset[str]]]:
     if not probed:
         return {}
@@ -131,7 +131,7 @@ def _by_way_of(
     return found
 
 
-def _elements(objective: Guided, run: Any, name: str) -> tuple[int, ...]:
+def _elements(objective: OfSites, run: Any, name: str) -> tuple[int, ...]:
     """The shape of a site's log-probability, with 1 for the rows of a minibatch: the next one has others."""
     site = run.guide[name]
     own = jnp.shape(site["value"])

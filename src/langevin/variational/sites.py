@@ -35,7 +35,7 @@ START_RADIUS = 2.0
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Guided:
+class OfSites:
     """A guide and a family for what it leaves, as an objective.
 
     Attributes:
@@ -134,10 +134,10 @@ class Guided:
         nothing = jnp.zeros((), jnp.result_type(float))
         return Sampled(log_p, log_q, nothing, scores)
 
-    def paces(self, parameters: Parameters) -> Parameters:
+    def rate_units(self, parameters: Parameters) -> Parameters:
         """The units of the family, for what the guide leaves; 1 for the guide's parameters."""
-        paces = jax.tree.map(lambda _: 1.0, parameters)
-        return paces if self.family is None else paces | {"rest": self.family.units(parameters["rest"])}
+        units = jax.tree.map(lambda _: 1.0, parameters)
+        return units if self.family is None else units | {"rest": self.family.units(parameters["rest"])}
 
     def units(self, parameters: Parameters, noise: Any) -> Parameters | None:
         """Of the guide's parameters 1 / sqrt(information), infinite for those of the program.
@@ -151,7 +151,7 @@ class Guided:
             units = {"params": jax.tree.map(lambda leaf: 1 / np.sqrt(np.asarray(leaf, np.float64)), found)}
         return units if self.family is None else units | {"rest": self.family.units(parameters["rest"])}
 
-    def with_data(self, data: Batch) -> Guided:
+    def with_data(self, data: Batch) -> OfSites:
         """The same with other data."""
         return dataclasses.replace(self, joint=dataclasses.replace(self.joint, data=data))
 
@@ -269,7 +269,7 @@ def drawn(trace: Trace) -> dict[str, Any]:
     return {name: site["value"] for name, site in trace.items() if site["type"] == "sample" and not is_observed(site)}
 
 
-def _information(objective: Guided, params: Mapping[str, Any], words: jax.Array) -> Any:
+def _information(objective: OfSites, params: Mapping[str, Any], words: jax.Array) -> Any:
     """The mean square, over draws, of the derivative of log q by each parameter: Fisher's information, diagonal.
 
     It says by how much a parameter can be off until q is another distribution. Of the program's own parameters it is

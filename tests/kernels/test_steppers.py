@@ -62,7 +62,7 @@ def test_noise_is_not_shared_by_keys_that_follow_each_other():
     def next_velocity(num_steps, seed):
         kernel = lv.kernels.hmc(posterior, 0.1, num_steps=num_steps, jitter=0.0)
         state = kernel.init(jax.random.key(5), jnp.ones(2), None)
-        return np.asarray(kernel.step(jax.random.key(seed), state, None)[0].machine.velocity)
+        return np.asarray(kernel.step(jax.random.key(seed), state, None)[0].stepper.velocity)
 
     assert not np.isclose(next_velocity(2, 0), next_velocity(1, 1)).any()
 

@@ -1,6 +1,6 @@
-"""Samplers as machines that ask for one log-density at a time.
+"""Samplers as steppers that ask for one log-density at a time.
 
-A machine step takes the log-density at exactly one position and does all the rest of the sampler's work around it:
+A stepper step takes the log-density at exactly one position and does all the rest of the sampler's work around it:
 leapfrog, tree, acceptance, the start of the next trajectory. A draw is there when the report says so. The log-density
 is thus traced at one single place in a program, which compiles quickly; and vectorised chains never wait for the one
 with the longest trajectory, since each is somewhere in its own at every step (Dance et al. 2025, 'Efficiently
@@ -33,7 +33,7 @@ MOST_STEPS = 2**30
 Evaluate = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
-class Place(NamedTuple):
+class Point(NamedTuple):
     """A position that can become a draw.
 
     Attributes:
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What a machine step gets from outside.
+    """What a stepper step gets from outside.
 
     Attributes:
         evaluate: `position -> (log_density, whitened gradient)`; to be called exactly once.
@@ -70,7 +70,7 @@ class Inputs(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a machine step tells.
+    """What a stepper step tells.
 
     Attributes:
         done: Whether a trajectory ended with this step, so that `draw` is a new draw.
@@ -85,7 +85,7 @@ class Report(NamedTuple):
 
     done: jax.Array
     began: jax.Array
-    draw: Place
+    draw: Point
     acceptance_rate: jax.Array
     energy_error: jax.Array
     n_steps: jax.Array
@@ -93,36 +93,36 @@ class Report(NamedTuple):
     diverging: jax.Array
 
 
-class Machine(NamedTuple):
+class Stepper(NamedTuple):
     """A sampler, cut at its gradients.
 
     Attributes:
-        rest: `position -> state`: at rest, when nothing is known of the position. The first step finds the log-density
+        idle: `position -> state`: idle, when nothing is known of the position. The first step finds the log-density
             there. If that is finite, a trajectory begins.
-        step: `(state, inputs) -> (state, report)`. The state has `draw`, a `Place`, and `ready`, which tells whether
+        step: `(state, inputs) -> (state, report)`. The state has `draw`, a `Point`, and `ready`, which tells whether
             the log-density is known there.
         needs_gradient: If not, gradients are zeros.
     """
 
-    rest: Callable[[jax.Array], Any]
+    idle: Callable[[jax.Array], Any]
     step: Callable[[Any, Inputs], tuple[Any, Report]]
     needs_gradient: bool = True
 
 
-class MachineState(NamedTuple):
-    """A machine between two draws.
+class StepperState(NamedTuple):
+    """A stepper between two draws.
 
     Attributes:
         position: Where the chain is, a pytree.
-        machine: The machine's own state, which has begun the next trajectory.
+        stepper: The stepper's own state, which has begun the next trajectory.
     """
 
     position: Position
-    machine: Any
+    stepper: Any
 
 
-class MachineInfo(NamedTuple):
-    """What a draw tells: see `Report` and `Place`."""
+class StepperInfo(NamedTuple):
+    """What a draw tells: see `Report` and `Point`."""
 
     log_density: jax.Array
     step_size: jax.Array
@@ -134,8 +134,8 @@ class MachineInfo(NamedTuple):
     diverging: jax.Array
 
 
-def as_kernel(machine: Machine, posterior: Posterior, step_size: float, metric: Metric | None) -> Kernel:
-    """A machine as a kernel whose step is a whole draw.
+def as_kernel(stepper: Stepper, posterior: Posterior, step_size: float, metric: Metric | None) -> Kernel:
+    """A stepper as a kernel whose step is a whole draw.
 
     With minibatches the chain goes on from what the last one said of its position, which nothing corrects: the draws
     are those of the posterior only with `batch=None`.
@@ -147,14 +147,14 @@ def as_kernel(machine: Machine, posterior: Posterior, step_size: float, metric: 
         noise = jax.random.normal(noise_key, flat.shape, flat.dtype)
         uniforms = jax.random.uniform(uniform_key, (NUM_UNIFORMS,), flat.dtype)
         flattened = flat_metric(metric)
-        evaluate = evaluator(machine, posterior, unravel, flattened, batch)
-        return machine.step(state, Inputs(evaluate, step_size, flattened, noise, uniforms))
+        evaluate = evaluator(stepper, posterior, unravel, flattened, batch)
+        return stepper.step(state, Inputs(evaluate, step_size, flattened, noise, uniforms))
 
-    def init(key: Key, position: Position, batch: Batch | None) -> MachineState:
-        state, _ = advance(machine.rest(ravel_pytree(position)[0]), key, position, batch)
-        return MachineState(position, state)
+    def init(key: Key, position: Position, batch: Batch | None) -> StepperState:
+        state, _ = advance(stepper.idle(ravel_pytree(position)[0]), key, position, batch)
+        return StepperState(position, state)
 
-    def step(key: Key, state: MachineState, batch: Batch | None) -> tuple[MachineState, MachineInfo]:
+    def step(key: Key, state: StepperState, batch: Batch | None) -> tuple[StepperState, StepperInfo]:
         # Derived first, then counted: users pass keys such as `jax.random.key(3)`, which may not be counted from.
         (stream,) = derive(key, 1)
 
@@ -168,11 +168,11 @@ def as_kernel(machine: Machine, posterior: Posterior, step_size: float, metric: 
             # Where the log-density is not finite no trajectory begins, and another step would find the same.
             return ~report.done & (inner.ready | (number == 0))
 
-        shape = jax.eval_shape(lambda inner: one((inner, None, jnp.uint32(0)))[1], state.machine)
+        shape = jax.eval_shape(lambda inner: one((inner, None, jnp.uint32(0)))[1], state.stepper)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        inner, report, _ = jax.lax.while_loop(goes_on, one, (state.machine, nothing, jnp.uint32(0)))
+        inner, report, _ = jax.lax.while_loop(goes_on, one, (state.stepper, nothing, jnp.uint32(0)))
         draw = report.draw
-        info = MachineInfo(
+        info = StepperInfo(
             draw.log_density,
             jnp.asarray(step_size, draw.position.dtype),
             report.acceptance_rate,
@@ -182,9 +182,9 @@ def as_kernel(machine: Machine, posterior: Posterior, step_size: float, metric: 
             report.tree_depth,
             report.diverging,
         )
-        return MachineState(ravel_pytree(state.position)[1](draw.position), inner), info
+        return StepperState(ravel_pytree(state.position)[1](draw.position), inner), info
 
-    def refresh(key: Key, state: MachineState, batch: Batch | None) -> MachineState:
+    def refresh(key: Key, state: StepperState, batch: Batch | None) -> StepperState:
         """Between two draws a trajectory has only begun: another begins, with a velocity of its own."""
         return init(key, state.position, batch)
 
@@ -192,7 +192,7 @@ def as_kernel(machine: Machine, posterior: Posterior, step_size: float, metric: 
 
 
 def evaluator(
-    machine: Machine,
+    stepper: Stepper,
     posterior: Posterior,
     unravel: Callable[[jax.Array], Position],
     metric: Metric | None,
@@ -204,7 +204,7 @@ def evaluator(
         return posterior.log_density(unravel(position), batch)
 
     def evaluate(position: jax.Array) -> tuple[jax.Array, jax.Array]:
-        if not machine.needs_gradient:
+        if not stepper.needs_gradient:
             return log_density(position), jnp.zeros_like(position)
         value, gradient = jax.value_and_grad(log_density)(position)
         return value, metrics.whiten(metric, gradient)
@@ -234,10 +234,10 @@ def pick(flag: jax.Array, this: Any, other: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), this, other)
 
 
-def once(number: jax.Array) -> jax.Array:
+def barrier(number: jax.Array) -> jax.Array:
     """The same number, computed once.
 
-    XLA copies cheap arithmetic into every kernel that needs its result, and a machine has dozens that all need to know
+    XLA copies cheap arithmetic into every kernel that needs its result, and a stepper has dozens that all need to know
     what happens in the step: half the time of compilation went there. It does not copy a reduction.
     """
     least = -jnp.inf if jnp.issubdtype(number.dtype, jnp.floating) else jnp.iinfo(number.dtype).min

@@ -22,7 +22,7 @@ from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch
 from langevin.variational.elbo import Wiring
 from langevin.variational.families import Family
-from langevin.variational.guided import REST, Guided, drawn
+from langevin.variational.sites import REST, OfSites, drawn
 from langevin.variational.wiring import downstream, wiring_of
 
 MakeFamily = Callable[[tuple[tuple[int, ...], ...]], Family]
@@ -42,7 +42,7 @@ class _Run(NamedTuple):
     known: tuple[str, ...]
 
 
-def guided(
+def paired(
     joint: Joint,
     guide: Callable[..., Any] | None,
     make_family: MakeFamily | None,
@@ -50,7 +50,7 @@ def guided(
     rows_a_call: int,
     *,
     closed_forms: bool = True,
-) -> Guided:
+) -> OfSites:
     """The objective.
 
     Args:
@@ -68,14 +68,14 @@ def guided(
         # It looks at the program once, for real.
         joint.trace(guide, _rows(joint, rows_a_call), {}, jax.random.key(0))
     structure = joint.structure
-    first = Guided(joint, guide, None, (), {}, (), Wiring(), gradient, rows_a_call)
+    first = OfSites(joint, guide, None, (), {}, (), Wiring(), gradient, rows_a_call)
     traced = _trace_guide(first, rows_a_call)
     latent = drawn(traced)
     _check_shapes(joint, traced, rows_a_call)
     left = tuple((name, structure.shapes[name]) for name in structure.shapes if name not in latent)
     _check_left(joint, left, latent, make_family, rows_a_call)
     family = make_family(tuple(shape for _, shape in left)) if make_family and left else None
-    partial = Guided(joint, guide, family, left if family else (), {}, (), Wiring(), gradient, rows_a_call)
+    partial = OfSites(joint, guide, family, left if family else (), {}, (), Wiring(), gradient, rows_a_call)
     run = _run(partial, rows_a_call)
     _check_sites(joint, run)
     if rows_a_call < joint.num_data:
@@ -103,7 +103,7 @@ def guided(
         if site["type"] == "param"
     }
     wiring = wiring_of(partial, run, parents, scored, closed, rowwise=not closed_forms)
-    return Guided(joint, guide, family, partial.rest, params, closed, wiring, gradient, rows_a_call, points)
+    return OfSites(joint, guide, family, partial.rest, params, closed, wiring, gradient, rows_a_call, points)
 
 
 def per_site(joint: Joint, families: Mapping[str, Any], rows_a_call: int) -> Callable[..., Any]:
@@ -162,7 +162,7 @@ def _abstract(joint: Joint, count: int) -> Batch:
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), joint.data)
 
 
-def _trace_guide(objective: Guided, count: int) -> Trace:
+def _trace_guide(objective: OfSites, count: int) -> Trace:
     found: Trace = {}
 
     def run(batch: Batch) -> int:
@@ -173,7 +173,7 @@ def _trace_guide(objective: Guided, count: int) -> Trace:
     return found
 
 
-def _run(objective: Guided, count: int) -> _Run:
+def _run(objective: OfSites, count: int) -> _Run:
     found: list[_Run] = []
 
     def run(batch: Batch) -> int:
@@ -299,7 +299,7 @@ def _called(support: Any) -> str:
     return type(support).__name__.strip("_")
 
 
-def _check_params(objective: Guided, run: _Run, count: int) -> None:
+def _check_params(objective: OfSites, run: _Run, count: int) -> None:
     """Checks that no parameter has a value for each row: the next minibatch has other rows."""
     other = _run(objective, count + 1 if count < objective.num_data else count - 1)
     for before, after in ((run.guide, other.guide), (run.model, other.model)):
@@ -314,7 +314,7 @@ def _check_params(objective: Guided, run: _Run, count: int) -> None:
                 )
 
 
-def _parents(objective: Guided, run: _Run, count: int) -> dict[str, frozenset[str]]:
+def _parents(objective: OfSites, run: _Run, count: int) -> dict[str, frozenset[str]]:
     """For each term (`p.` or `q.` and its name), the sites whose values it is computed from."""
     shapes = {name: (jnp.shape(v), v.dtype) for name, v in drawn(run.guide).items()}
     if objective.family is not None:
