@@ -6,7 +6,6 @@ the contestants, and a figure is the median over the rounds. Then the same step 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import statistics
 import subprocess
@@ -20,14 +19,13 @@ import jax
 import jax.numpy as jnp
 import machine
 import numpy as np
-from langevin.drivers.chains import Chains
 from problems import logistic_data, logistic_model
 
 import langevin as lv
 from langevin.data.batches import Batches
 from langevin.data.table import as_table
-from langevin.models.program import Program
-from langevin.tuning import Tuning
+from langevin.run.keep import Keep
+from langevin.runs import Asked, prepared
 
 BATCH = 1000
 THIN = 10
@@ -35,22 +33,24 @@ Run = Callable[[int], tuple[float, np.ndarray]]
 """Takes so many steps; returns the seconds and the mean of the positions it kept."""
 
 
-def langevin_chunks(x: np.ndarray, y: np.ndarray, step_size: float) -> tuple[Run, Chains]:
-    """Our compiled chunks, set up as `lv.fit` does."""
-    table = as_table({"x": x, "y": y})
-    batches = Batches(BATCH).resolved(len(x), independent=False)
-    posterior = Program(logistic_model).posterior(table, minibatch=True)
-    posterior = dataclasses.replace(posterior, data=batches.lay_out(table.columns, len(x), 0))
-    start = {"w": jnp.zeros((1, x.shape[1]))}
-    chains = Chains(lv.SGLD(step_size=step_size), posterior, batches, Tuning(), jax.random.key(0), start)
+def langevin_chunks(x: np.ndarray, y: np.ndarray, step_size: float) -> Run:
+    """Our compiled chunks, as the loop of `lv.fit` asks for them."""
+    asked = Asked(1, 0, 10**9, THIN, Batches(BATCH), (0, 0), None, False)
+    run = prepared(logistic_model, as_table({"x": x, "y": y}), lv.SGLD(step_size=step_size), asked, Keep(), {}, None)
+    state = run.engine.begin()
+    while state["phase"] != "sampling":
+        state, _ = run.engine.advance(state, 1)
 
-    def run(num_steps: int) -> tuple[float, np.ndarray]:
-        strides = np.full(num_steps // THIN, THIN)
-        began = time.perf_counter()
-        draws = chains.run(strides)
-        return time.perf_counter() - began, draws.position["w"].mean((0, 1))
+    def take(num_steps: int) -> tuple[float, np.ndarray]:
+        nonlocal state
+        began, draws = time.perf_counter(), []
+        while num_steps > 0:
+            state, chunk = run.engine.advance(state, num_steps)
+            draws += [one["posterior"]["w"] for one in chunk.draws]
+            num_steps -= chunk.steps
+        return time.perf_counter() - began, np.concatenate(draws).mean(0)
 
-    return run, chains
+    return take
 
 
 def scan(x: np.ndarray, y: np.ndarray, step_size: float) -> Run:
@@ -211,8 +211,7 @@ def compare(num_rows: int, repeats: int, shrink: int) -> dict:
         np.save(f"{folder}/x.npy", x)
         np.save(f"{folder}/y.npy", y)
         peer = Posteriors(Path(folder), step_size)
-        ours, chains = langevin_chunks(x, y, step_size)
-        shuffling = reshuffle_cost(chains)
+        ours, shuffling = langevin_chunks(x, y, step_size), reshuffle_cost(x, y)
         contestants = {
             "langevin": (ours, 20_000 // shrink),
             "hand-written scan": (scan(x, y, step_size), 20_000 // shrink),
@@ -245,17 +244,16 @@ def compare(num_rows: int, repeats: int, shrink: int) -> dict:
     }
 
 
-def reshuffle_cost(chains: Chains) -> float:
+def reshuffle_cost(x: np.ndarray, y: np.ndarray) -> float:
     """What drawing the order of the rows anew costs a step: on many rows it is too rare to show in a round."""
-    rows = {name: np.asarray(column) for name, column in chains.posterior.data.items()}
-    num_data = chains.posterior.num_data
+    batches = Batches(BATCH)
 
     def shuffle(seed: int) -> float:
         began = time.perf_counter()
-        jax.block_until_ready(chains.batches.lay_out(rows, num_data, seed))
+        jax.block_until_ready(batches.lay_out({"x": x, "y": y}, len(x), seed))
         return time.perf_counter() - began
 
-    return 1e6 * min(shuffle(0), shuffle(1)) / chains.batches.reshuffle_period(num_data)
+    return 1e6 * min(shuffle(0), shuffle(1)) / batches.reshuffle_period(len(x))
 
 
 def targets(measured: dict[str, dict]) -> list[dict]:
@@ -279,15 +277,14 @@ def by_size(sizes: list[int], repeats: int, num_steps: int) -> list[dict]:
     rows = []
     for num_rows in sizes:
         x, y, weights = logistic_data(num_rows)
-        ours, chains = langevin_chunks(x, y, 1 / num_rows)
-        shuffling = reshuffle_cost(chains)
+        ours, shuffling = langevin_chunks(x, y, 1 / num_rows), reshuffle_cost(x, y)
         contestants = {
             "langevin": (ours, num_steps),
             "hand-written scan": (scan(x, y, 1 / num_rows), num_steps),
         }
         measured = rounds(contestants, repeats, weights)
         rows.append({"num_rows": num_rows, "contestants": measured, "reshuffle_microseconds_a_step": shuffling})
-        del x, y, ours, chains, contestants
+        del x, y, ours, contestants
     return rows
 
 
