@@ -64,8 +64,8 @@ def fit(
             to find the mode, or, where the step size is given, to burn in; a schedule starts anew with the draws.
         num_draws: Draws of each chain.
         thin: Draws (with stochastic gradients, steps) to a draw that is kept. By default 1, except for stochastic
-            gradients with an automatic step size: then so many that the draws of a chain span 150 times what it takes
-            the chain to forget (with fewer than 150 draws, one time each).
+            gradients with an automatic step size: then so many that the draws of a chain span 150 autocorrelation
+            times (with fewer than 150 draws, one each).
         batch_size: Rows in a minibatch, or an `lv.Batches`. By default every step sees all rows.
         seed: A whole number or a JAX key. The same seed gives the same bits.
         init: An earlier fit of the same model, by any method (say, by variational inference): the chains start at draws

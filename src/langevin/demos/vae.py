@@ -90,7 +90,7 @@ def model(x: Any) -> None:
 
 
 def encoder(x: Any) -> None:
-    """The guide: it tells z from the row."""
+    """The guide, an encoder: it computes q(z) from the row."""
     sizes = (x.shape[-1], *HIDDEN[::-1], 2 * LATENT)
     weights = numpyro.param("encoder", lambda key: layers(sizes, key))
     mean, log_scale = jnp.split(network(weights, x), 2, axis=-1)

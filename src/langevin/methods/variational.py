@@ -33,8 +33,8 @@ class VI(Method):
         family: "meanfield", "fullrank", "lowrank", "markov" (for time series), "flow"; a flow of flowjax; kinds of
             distributions by site, such as `{"rate": dist.Gamma}` (other sites are mean-field); or a NumPyro guide,
             automatic or written by hand, called as the program is.
-        local: A guide for the sites that every row has its own of, which tells them from the row (an encoder). The
-            family is then for the others.
+        local: An amortised guide (encoder) for the sites that every row has its own of. The family is then for the
+            others.
         gradient: "pathwise" (where a distribution has none, by the score function), "stl" (sticking the landing), or
             "score" (needs no gradient of the model).
         num_particles: Draws of q in a step.

@@ -224,8 +224,8 @@ def _check_left(
 def _check_rows(joint: Joint, name: str, rows_a_call: int) -> None:
     if name in joint.structure.local and rows_a_call < joint.num_data:
         raise ModelError(
-            f"Site {name!r} has a value for each row, and a minibatch sees only a few of them. Write a guide that "
-            "tells it from the row, `VI(local=guide)`, or leave `batch_size` out."
+            f"Site {name!r} has a value for each row, and a minibatch sees only a few of them. Write an amortised "
+            "guide (an encoder), `VI(local=guide)`, or leave `batch_size` out."
         )
 
 

@@ -121,7 +121,7 @@ def _by_way_of(
     plates: Mapping[str, Mapping[str, int]],
     mixed: Mapping[str, frozenset[str]],
 ) -> dict[str, frozenset[str]]:
-    """Adds the terms that a site reaches by way of one outside its plate, which all elements share."""
+    """Adds the terms that a site reaches through a site outside its plate, which all elements share."""
     found = dict(mixed)
     for plate, axis in plates[f"q.{name}"].items():
         outside = {other for other in others if plates[f"q.{other}"].get(plate) != axis}
