@@ -62,6 +62,20 @@ class Carry(NamedTuple):
     stopped: jax.Array
 
 
+class Segments(NamedTuple):
+    """What a chunk goes through.
+
+    Attributes:
+        counts: The steps of each segment.
+        draws: Whether there is a draw at its end.
+        number: How many segments there are; the arrays may be longer.
+    """
+
+    counts: Any
+    draws: Any
+    number: Any
+
+
 class Recorded(NamedTuple):
     """What a chunk recorded, as NumPy arrays of shape (draws, chains, ...).
 
@@ -106,7 +120,7 @@ class Chains:
 
     def begin(self, positions: Position, tuning: Tuning) -> State:
         """The state of chains at these positions, with the chains in front."""
-        carry = self._programs(_begin, self._static, self._rows(0)[0], tuning, *self._keys(positions), positions)
+        carry = self._programs(_begin, self._static, self._rows(0)[0], tuning, self._keys(positions), positions)
         leaves, self._structure = jax.tree.flatten(carry)
         return {"carry": tuple(leaves), "step": 0, "drawn": 0, "left": 0}
 
@@ -135,7 +149,8 @@ class Chains:
             draws[number] = left == 0
             made += left == 0
             number += 1
-        arguments = (rows, tuning, *self._keys(carry.state.position), carry, counts, draws, np.int32(number))
+        segments = Segments(counts, draws, np.int32(number))
+        arguments = (rows, tuning, self._keys(carry.state.position), carry, segments)
         carry, recorded = self._programs(_advance, self._static, *arguments)
         state = {
             "carry": tuple(jax.tree.leaves(carry)),
@@ -158,7 +173,7 @@ class Chains:
                 lambda *arguments: _begin(self._static, *arguments),
                 self._rows(0)[0],
                 tuning,
-                *self._keys(positions),
+                self._keys(positions),
                 positions,
             )
             self._structure = jax.tree.structure(shapes)
@@ -171,7 +186,7 @@ class Chains:
         data, most = self._layout.at(step)
         return self._target.with_data(data), most
 
-    def _keys(self, positions: Position) -> tuple[np.ndarray, np.ndarray]:
+    def _keys(self, positions: Position) -> Keys:
         """The words of the keys of steps and of minibatches."""
         num_chains = len(jax.tree.leaves(positions)[0])
         return self._seed.child("steps").keys(num_chains), self._seed.child("minibatches").keys(num_chains)
@@ -194,37 +209,36 @@ def _example_positions(target: Posterior, num_chains: int) -> Position:
 
 
 Static = tuple[MakesKernel, Batches | None, Keep | None]
+Keys = tuple[Any, Any]
+"""The words of the keys of steps and of minibatches, one a chain."""
 
 
-def _begin(static: Static, target: Posterior, tuning: Tuning, keys: Any, batch_keys: Any, positions: Any) -> Carry:
+def _begin(static: Static, target: Posterior, tuning: Tuning, keys: Keys, positions: Any) -> Carry:
     maker, batches, _ = static
     kernel = maker.kernel(target, tuning)
     step, taken = jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
-    first = jax.vmap(lambda words: jax.random.fold_in(key_of(words), jnp.uint32(0xFFFFFFFF)))(keys)
-    state = _for_each_chain(kernel.init, batches, target, first, positions, batch_keys, step)
-    info = jax.eval_shape(lambda s: _step(kernel, batches, target, (keys, batch_keys), s, step)[1], state)
+    first = jax.vmap(lambda words: jax.random.fold_in(key_of(words), jnp.uint32(0xFFFFFFFF)))(keys[0])
+    state = _for_each_chain(kernel.init, batches, target, first, positions, keys[1], step)
+    info = jax.eval_shape(lambda s: _step(kernel, batches, target, keys, s, step)[1], state)
     info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
-    never = jnp.full(len(keys), -1, jnp.int32)
-    return Carry(state, info, (state, info), step, taken, jnp.zeros(len(keys)), never, never)
+    never = jnp.full(len(keys[0]), -1, jnp.int32)
+    return Carry(state, info, (state, info), step, taken, jnp.zeros(len(keys[0])), never, never)
 
 
 def _advance(
     static: Static,
     target: Posterior,
     tuning: Tuning,
-    keys: jax.Array,
-    batch_keys: jax.Array,
+    keys: Keys,
     carry: Carry,
-    counts: jax.Array,
-    draws: jax.Array,
-    number: jax.Array,
+    segments: Segments,
 ) -> tuple[Carry, Any]:
-    """Goes through segments: `counts` steps each, with a draw at the end where `draws` says so."""
+    """Goes through segments, and records the draws at their ends."""
     maker, batches, keep = static
     kernel = maker.kernel(target, tuning)
 
     def one_step(_: jax.Array, carry: Carry) -> Carry:
-        state, info = _step(kernel, batches, target, (keys, batch_keys), carry.state, carry.step)
+        state, info = _step(kernel, batches, target, keys, carry.state, carry.step)
         bad = ~jnp.isfinite(info.log_density)
         return carry._replace(
             state=state,
@@ -243,14 +257,14 @@ def _advance(
 
     def one_segment(index: jax.Array, inner: Any) -> Any:
         carry, buffers = inner
-        moved = jax.lax.fori_loop(0, counts[index], one_step, carry)
-        carry, valid = _at_segment_end(moved, draws[index])
+        moved = jax.lax.fori_loop(0, segments.counts[index], one_step, carry)
+        carry, valid = _at_segment_end(moved, segments.draws[index])
         put = lambda buffer, row: jax.lax.dynamic_update_index_in_dim(buffer, row, index, 0)  # noqa: E731
         return carry, jax.tree.map(put, buffers, record(carry, valid))
 
     shapes = jax.eval_shape(lambda c: record(c, c.stopped < 0), carry)
-    buffers = jax.tree.map(lambda leaf: jnp.zeros((len(counts), *leaf.shape), leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, number, one_segment, (carry, buffers))
+    buffers = jax.tree.map(lambda leaf: jnp.zeros((len(segments.counts), *leaf.shape), leaf.dtype), shapes)
+    return jax.lax.fori_loop(0, segments.number, one_segment, (carry, buffers))
 
 
 def _at_segment_end(moved: Carry, is_draw: jax.Array) -> tuple[Carry, jax.Array]:
@@ -286,7 +300,7 @@ def _at_segment_end(moved: Carry, is_draw: jax.Array) -> tuple[Carry, jax.Array]
 
 
 def _step(
-    kernel: Kernel, batches: Batches | None, target: Posterior, keys: tuple[Any, Any], state: Any, step: jax.Array
+    kernel: Kernel, batches: Batches | None, target: Posterior, keys: Keys, state: Any, step: jax.Array
 ) -> tuple[Any, Any]:
     key = jax.vmap(lambda words: at_step(key_of(words), step))(keys[0])
     return _for_each_chain(kernel.step, batches, target, key, state, keys[1], step)
