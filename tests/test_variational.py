@@ -102,6 +102,9 @@ def test_khat_flags_mean_field_and_passes_full_rank():
     assert full.settings["evidence"]["ratios"]["khat"] < 0.5
 
 
+# Fifty draws are few.
+@pytest.mark.filterwarnings("ignore:The chains are not mixed")
+@pytest.mark.filterwarnings("ignore:The effective size is only")
 def test_resampled_draws_are_nearer():
     with pytest.warns(lv.LangevinWarning):
         narrow = lv.fit(correlated(0.8), method="vi", num_draws=5000, progress=False)

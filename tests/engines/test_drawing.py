@@ -1,4 +1,4 @@
-"""The engine of variational inference: what it reports of sites that every row has its own of."""
+"""Draws from a fitted approximation: in the order of the rows, in blocks, and judged as far as that is worth its time."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +8,7 @@ import pytest
 from numpyro.distributions import constraints
 
 import langevin as lv
+from langevin.engines import drawing
 
 
 def model(x):
@@ -32,3 +33,26 @@ def test_sites_of_rows_are_reported_in_the_order_of_the_rows(batch_size):
     fit = lv.fit(model, {"x": x}, method, batch_size=batch_size, num_chains=2, num_draws=50, progress=False)
     np.testing.assert_allclose(fit.posterior["z"].mean(["chain", "draw"]), x, atol=0.3)
     np.testing.assert_allclose(fit.guide.sample(50)["z"].mean(axis=0), x, atol=0.3)
+
+
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+def test_only_so_many_draws_are_judged(monkeypatch, tmp_path):
+    """The others have no ratios, in memory and on disk alike, and are not drawn again."""
+    density = lv.Density(lambda x: -((x - 1.0) ** 2) / 2, init=0.0)
+
+    def fit(**more):
+        return lv.fit(density, method=lv.VI(num_steps=200), num_chains=2, num_draws=1000, progress=False, **more)
+
+    every = fit()
+    monkeypatch.setattr(drawing, "MOST_JUDGED", 600)
+    some, stored = fit(), fit(store=tmp_path / "run")
+    for one in (some, stored):
+        assert one.settings["evidence"]["ratios"]["count"] == 1000
+        for name in ("lp", "log_q"):
+            assert one.stats[name].dtype == np.float32
+            np.testing.assert_array_equal(one.stats[name][:, :500], every.stats[name][:, :500])
+            assert np.isnan(one.stats[name][:, 500:]).all()
+        np.testing.assert_array_equal(one.posterior["position"], every.posterior["position"])
+    assert set(some.resampled().posterior["position"].values.ravel()) <= set(
+        every.posterior["position"].values[:, :500].ravel()
+    )
