@@ -1,4 +1,4 @@
-"""Draws from a fitted approximation: in the order of the rows, in blocks, and judged as far as that is worth its time."""
+"""Draws from a fitted approximation: in the order of the rows, in blocks, and judged as far as time allows."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -199,6 +199,13 @@ def test_an_interrupt_while_draws_are_taken_leaves_a_state_that_can_be_finished(
     assert ran.outcome.settings["drawn"] >= min(sink.counts) == FIRST_STEPS
 
 
+def test_an_interrupt_after_the_last_chunk_is_none(time):
+    engine, sink = Counting(time, num_draws=FIRST_STEPS), Sink(durable=True)
+    ran = drive.drive(engine, sink, interrupt_after(1))
+    assert not ran.interrupted
+    assert sink.checkpoints == [(ran.state, (FIRST_STEPS, FIRST_STEPS))]
+
+
 def test_an_interrupt_before_the_first_draw_leaves_nothing(time):
     ran = drive.drive(Counting(time, num_warmup=1000), Sink(), interrupt_after(2))
     assert ran == ({"phase": "warm-up", "warm": 3 * FIRST_STEPS, "drawn": 0}, None, True)

@@ -18,7 +18,7 @@ from langevin.run.progress import Watch, silent
 
 SECONDS_A_CHUNK = 0.3
 SECONDS_A_CHECKPOINT = 2.0
-FIRST_STEPS = 64
+FIRST_STEPS = 32
 MOST_STEPS = 2**30
 
 
@@ -97,23 +97,24 @@ class _Clock:
 
     def __init__(self) -> None:
         self._seconds_a_step: dict[str, float] = {}
+        self._latest = SECONDS_A_CHUNK / FIRST_STEPS
         self._saved = time.perf_counter()
 
     def decide(self, phase: str) -> tuple[int, bool]:
         """How many steps to take at most, and whether a checkpoint is due."""
-        known = self._seconds_a_step.get(phase)
-        limit = FIRST_STEPS if known is None else SECONDS_A_CHUNK / known
+        # Of a new phase it is only known how fast the one before was.
+        seconds_a_step = self._seconds_a_step.get(phase, 2 * self._latest)
         due = time.perf_counter() - self._saved > SECONDS_A_CHECKPOINT
-        limit, due = _agreed(int(np.clip(limit, 1, MOST_STEPS)), int(due))
+        limit, due = _agreed(int(np.clip(SECONDS_A_CHUNK / seconds_a_step, 1, MOST_STEPS)), int(due))
         if due:
             self._saved = time.perf_counter()
         return limit, bool(due)
 
     def note(self, phase: str, chunk: Chunk, seconds: float) -> None:
-        """Learns from a chunk. The first one of a phase compiles, so that the second is short too."""
-        known = phase in self._seconds_a_step
-        guess = SECONDS_A_CHUNK / (2 * FIRST_STEPS)
-        self._seconds_a_step[phase] = max(seconds / max(chunk.steps, 1), 1e-9) if known else guess
+        """Learns from a chunk. The first one of a phase may have compiled: if it took long, its time says nothing."""
+        if phase in self._seconds_a_step or seconds < 2 * SECONDS_A_CHUNK:
+            self._latest = max(seconds / max(chunk.steps, 1), 1e-9)
+        self._seconds_a_step[phase] = self._latest
 
 
 def _agreed(*numbers: int) -> tuple[int, ...]:

@@ -59,7 +59,8 @@ def gist_of_density(target: Any, position: Any, batch_size: int | None = None, *
 
     def all_of_it(target: Any, position: Any, batch: Any) -> Any:
         def both(position: Any) -> Any:
-            return [jax.value_and_grad(target.log_density)(position, rows) for rows in (None, batch)]
+            seen = (None,) if batch is None else (None, batch)
+            return [jax.value_and_grad(target.log_density)(position, rows) for rows in seen]
 
         derived = jax.jvp(both, (position,), (position,)) if twice else both(position)
         return derived, target.constrain(position)
