@@ -10,6 +10,9 @@ from langevin.run import drive
 from langevin.run.drive import FIRST_STEPS, MOST_STEPS, SECONDS_A_CHECKPOINT, SECONDS_A_CHUNK
 from langevin.run.memory import Memory
 
+# The first chunk of a run, and the others of an engine with the usual speed.
+FIRST, USUAL, USUAL_SPEED = FIRST_STEPS // 2, 100, SECONDS_A_CHUNK / 100
+
 
 class Time:
     """A clock that goes on only where something is said to take time."""
@@ -27,12 +30,16 @@ def time(monkeypatch):
     return drive.time
 
 
+# At this speed the second chunk of a run is twice the first.
+USUAL = SECONDS_A_CHUNK / (2 * FIRST_STEPS)
+
+
 class Counting:
     """An engine of two chains: so many steps of warm-up, and then a draw in every step, which is its number."""
 
     num_chains = 2
 
-    def __init__(self, time, num_draws=1000, num_warmup=0, seconds_a_step=0.0, shortened=None):
+    def __init__(self, time, num_draws=1000, num_warmup=0, seconds_a_step=USUAL, shortened=None):
         self.time, self.num_draws, self.num_warmup = time, num_draws, num_warmup
         self.seconds_a_step, self.shortened = seconds_a_step, shortened
         self.limits, self.steps = {"warm-up": [], "sampling": []}, []
@@ -44,9 +51,9 @@ class Counting:
         phase, total = state["phase"], self.num_warmup if state["phase"] == "warm-up" else self.num_draws
         name = "warm" if phase == "warm-up" else "drawn"
         steps = min(limit, total - state[name])
+        self.time.now += steps * self.seconds_a_step + (0.0 if self.limits[phase] else self.compiling)
         self.limits[phase].append(limit)
         self.steps.append(steps)
-        self.time.now += steps * self.seconds_a_step
         done = state[name] + steps
         if phase == "warm-up":
             return state | {name: done, "phase": phase if done < total else "sampling"}, Chunk(
@@ -107,16 +114,28 @@ def test_a_run_goes_on_from_its_state(time):
     assert engine.limits["warm-up"] == []
 
 
-@pytest.mark.parametrize("seconds_a_step", [1e-5, 1e-3, 0.1])
+@pytest.mark.parametrize("seconds_a_step", [1e-5, 1e-3, 0.03])
 def test_a_chunk_takes_a_third_of_a_second(time, seconds_a_step):
-    """The first one of a phase compiles, so that nothing is known before the second is over."""
+    """Of a new phase it is only known how fast the one before was: its first chunk has half of the steps."""
     a_chunk = int(SECONDS_A_CHUNK / seconds_a_step)
-    engine = Counting(time, 200 + 5 * a_chunk, 200 + 5 * a_chunk, seconds_a_step)
+    engine = Counting(time, 5 * a_chunk, 50 + 5 * a_chunk, seconds_a_step)
     drive.drive(engine, Sink())
-    for limits in engine.limits.values():
-        assert limits[:2] == [FIRST_STEPS, 2 * FIRST_STEPS]
-        np.testing.assert_allclose(limits[2:], a_chunk, atol=1)
-        assert len(limits) > 4
+    warm_up, sampling = engine.limits.values()
+    assert warm_up[0] == FIRST
+    np.testing.assert_allclose(warm_up[1:], a_chunk, atol=1)
+    assert sampling[0] == pytest.approx(a_chunk / 2, abs=1)
+    np.testing.assert_allclose(sampling[1:], a_chunk, atol=1)
+    assert min(len(warm_up), len(sampling)) > 4
+
+
+def test_the_time_of_a_chunk_that_compiles_says_nothing(time):
+    engine = Counting(time, 1000, 1000, compiling=20.0)
+    drive.drive(engine, Sink())
+    warm_up, sampling = engine.limits.values()
+    assert warm_up[:2] == [FIRST, 2 * FIRST]
+    np.testing.assert_allclose(warm_up[2:], USUAL, atol=1)
+    assert sampling[0] == pytest.approx(USUAL / 2, abs=1)
+    np.testing.assert_allclose(sampling[1:], USUAL, atol=1)
 
 
 def test_chunks_follow_the_speed(time):
@@ -136,7 +155,7 @@ def test_chunks_follow_the_speed(time):
 def test_a_chunk_has_a_step_at_least_and_never_too_many(time, seconds_a_step, expected):
     engine = Counting(time, 200, seconds_a_step=seconds_a_step)
     drive.drive(engine, Sink())
-    assert engine.limits["sampling"][2] == pytest.approx(expected, rel=1e-6)
+    assert engine.limits["sampling"][-1] == pytest.approx(expected, rel=1e-6)
     assert max(engine.limits["sampling"]) <= MOST_STEPS
 
 
@@ -149,17 +168,15 @@ def test_checkpoints_are_written_after_a_time_and_at_the_end(time):
     done = [state["warm"] + state["drawn"] for state, _ in sink.checkpoints]
     between = 1e-2 * np.diff([0, *done])
     assert (between[:-1] > SECONDS_A_CHECKPOINT).all()
-    # The longest chunk is the second of a phase.
-    assert (between < SECONDS_A_CHECKPOINT + 1e-2 * 2 * FIRST_STEPS + 0.01).all()
+    assert (between < SECONDS_A_CHECKPOINT + 2 * SECONDS_A_CHUNK).all()
     assert done[-1] == 10_000
     assert time.now - began == pytest.approx(100)
 
 
 def test_a_long_chunk_is_followed_by_a_checkpoint(time):
-    engine, sink = Counting(time, num_draws=200, seconds_a_step=10.0), Sink()
+    engine, sink = Counting(time, num_draws=60, seconds_a_step=10.0), Sink()
     drive.drive(engine, sink)
-    # After each of 64 + 128 + 1 + ... steps.
-    assert [state["drawn"] for state, _ in sink.checkpoints] == [64, 192, *range(193, 201)]
+    assert [state["drawn"] for state, _ in sink.checkpoints] == [FIRST, 3 * FIRST, *range(3 * FIRST + 1, 61)]
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -178,8 +195,8 @@ def test_an_interrupt_leaves_the_chunks_that_are_complete(time, durable):
         engine.advance = interrupted
         ran = drive.drive(engine, sink, watch)
         assert ran.interrupted
-        assert ran.outcome.settings == {"drawn": FIRST_STEPS * 3}
-        np.testing.assert_array_equal(sink.draws, [np.arange(FIRST_STEPS * 3)] * 2)
+        assert ran.outcome.settings == {"drawn": FIRST + USUAL}
+        np.testing.assert_array_equal(sink.draws, [np.arange(FIRST + USUAL)] * 2)
         # The draws of a chunk may be there without its state, or the other way round.
         assert sink.checkpoints == []
 
@@ -196,19 +213,19 @@ def test_an_interrupt_while_draws_are_taken_leaves_a_state_that_can_be_finished(
 
     sink.add = interrupted
     ran = drive.drive(engine, sink)
-    assert ran.outcome.settings["drawn"] >= min(sink.counts) == FIRST_STEPS
+    assert ran.outcome.settings["drawn"] >= min(sink.counts) == FIRST
 
 
 def test_an_interrupt_after_the_last_chunk_is_none(time):
-    engine, sink = Counting(time, num_draws=FIRST_STEPS), Sink(durable=True)
+    engine, sink = Counting(time, num_draws=FIRST), Sink(durable=True)
     ran = drive.drive(engine, sink, interrupt_after(1))
     assert not ran.interrupted
-    assert sink.checkpoints == [(ran.state, (FIRST_STEPS, FIRST_STEPS))]
+    assert sink.checkpoints == [(ran.state, (FIRST, FIRST))]
 
 
 def test_an_interrupt_before_the_first_draw_leaves_nothing(time):
     ran = drive.drive(Counting(time, num_warmup=1000), Sink(), interrupt_after(2))
-    assert ran == ({"phase": "warm-up", "warm": 3 * FIRST_STEPS, "drawn": 0}, None, True)
+    assert ran == ({"phase": "warm-up", "warm": FIRST + USUAL, "drawn": 0}, None, True)
 
 
 def test_what_can_be_cut_short_has_draws(time):

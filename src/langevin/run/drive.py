@@ -97,7 +97,7 @@ class _Clock:
 
     def __init__(self) -> None:
         self._seconds_a_step: dict[str, float] = {}
-        self._latest = SECONDS_A_CHUNK / FIRST_STEPS
+        self._latest = SECONDS_A_CHUNK / (2 * FIRST_STEPS)
         self._saved = time.perf_counter()
 
     def decide(self, phase: str) -> tuple[int, bool]:
@@ -105,7 +105,7 @@ class _Clock:
         # Of a new phase it is only known how fast the one before was.
         seconds_a_step = self._seconds_a_step.get(phase, 2 * self._latest)
         due = time.perf_counter() - self._saved > SECONDS_A_CHECKPOINT
-        limit, due = _agreed(int(np.clip(SECONDS_A_CHUNK / seconds_a_step, 1, MOST_STEPS)), int(due))
+        limit, due = _agreed(int(np.clip(round(SECONDS_A_CHUNK / seconds_a_step), 1, MOST_STEPS)), int(due))
         if due:
             self._saved = time.perf_counter()
         return limit, bool(due)
