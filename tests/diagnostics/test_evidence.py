@@ -228,3 +228,7 @@ def test_of_very_many_draws_some_are_looked_at(monkeypatch):
     some = result(drifting).running().posterior["x"].values
     assert 100 <= some.shape[1] <= 250
     assert [finding.code for finding in found("mixing", exact=True, result=result(drifting))] == ["not mixed"]
+    # But a single value that is not finite spoils a mean, wherever it is.
+    for draw in (0, 1, 2, 499):
+        spoilt = result(replaced(np.nan, (1, draw)))
+        assert [finding.code for finding in found("finite", result=spoilt)] == ["not finite"]

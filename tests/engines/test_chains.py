@@ -40,6 +40,7 @@ class Started:
             assert 1 <= self.state["step"] - before <= limit
             parts += [] if recorded is None else [recorded]
             calls += 1
+            assert calls <= num_draws * stride
         return Recorded(*jax.tree.map(lambda *arrays: np.concatenate(arrays), *map(tuple, parts)))
 
 

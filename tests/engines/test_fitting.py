@@ -184,6 +184,26 @@ def test_blocks_are_averaged_until_the_error_is_small():
     assert last["error"] <= fitting.TOLERANCE
 
 
+def test_a_mean_that_is_hard_to_know_takes_longer(monkeypatch):
+    """Of a wander of 0.8 units, which is forgiven here, an error of 0.005 takes (0.8 / 0.005)^2 steps."""
+    monkeypatch.setattr(fitting, "MOST_WANDER", 10.0)
+    last = run(FAMILY, wander=lambda rate: 0.8)[-1]
+    steps = last["step"] - last["began"]
+    assert (0.8 / fitting.TOLERANCE) ** 2 < steps < 4 * (0.8 / fitting.TOLERANCE) ** 2
+    assert fitting.TOLERANCE / 3 < last["error"] <= fitting.TOLERANCE
+    assert last["settled"]
+
+
+def test_a_bound_that_rises_while_the_parameters_are_averaged_is_not_settled():
+    def rising_later(steps, generator):
+        return 0.1 * np.maximum(steps - 200, 0) + generator.normal(size=len(steps))
+
+    last = run(FAMILY, rising_later, wander=lambda rate: 0.01)[-1]
+    assert last["began"] == 200
+    assert last["error"] <= fitting.TOLERANCE
+    assert not last["settled"]
+
+
 def test_a_rate_that_proves_too_high_falls_in_the_average_too():
     """What wanders little in a short stage may wander far in a long one."""
     wanders = iter([0.0] * 16)

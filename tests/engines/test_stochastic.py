@@ -152,6 +152,31 @@ def test_a_step_that_proves_too_long_is_halved():
     assert hasty["autocorrelation_time"] == pytest.approx(4 * right["autocorrelation_time"])
 
 
+@pytest.mark.parametrize("num_warmup", [1, 7, 25, 1000])
+@pytest.mark.parametrize(("method", "phase"), [(lv.SGLD(step_size=0.01), "burn-in"), (lv.SGLD(), "mode")])
+def test_a_warm_up_takes_as_many_steps_as_were_asked_for(method, phase, num_warmup):
+    posterior = lv.Density(lambda x: -0.5 * jnp.sum(x**2), init=jnp.zeros(5)).posterior()
+    engine = StochasticEngine(method, posterior, Plan(2, num_warmup, 10, None, None, Seed.of(0), Keep()))
+    state, steps = engine.begin(), 0
+    while state["phase"] in ("start", phase):
+        state, chunk = engine.advance(state, 3)
+        steps += chunk.steps if chunk.phase == phase else 0
+    assert steps == num_warmup
+
+
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+@pytest.mark.parametrize("num_warmup", [1, 2000])
+def test_noise_that_was_measured_elsewhere_is_found_out(num_warmup):
+    """The noise of a slope's gradient grows with its distance from the truth: far away it is a thousandfold."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=200)
+    density = lv.Density(lambda w: -0.5 * w**2, lambda w, rows: -0.5 * (rows["y"] - rows["x"] * w) ** 2, init=50.0)
+    method, batches = lv.SGHMC(step_size=0.01, friction=20.0), lv.Batches(50, order="rows")
+    data = {"x": x, "y": x + generator.normal(size=200)}
+    fit = lv.fit(density, data, method, batch_size=batches, num_warmup=num_warmup, thin=20, progress=False)
+    assert ("noise" in [finding.code for finding in fit.verdict]) == (num_warmup == 1)
+
+
 def test_a_start_that_is_never_finite_names_the_site():
     def broken(y):
         scale = numpyro.sample("scale", dist.HalfNormal(1.0))

@@ -86,26 +86,35 @@ def test_a_state_is_left_as_it_was(posterior):
 
 
 def draws_from_zero(method, log_density):
-    """40 draws of each of three chains that all start at zero."""
+    """What each of three chains that all start at zero draws, at least 40 times."""
     chains = make(lv.Density(log_density, init=jnp.zeros(2)).posterior(), method)
     goal = Goal(None, targets=np.full(NUM_CHAINS, 40))
-    gathered = advance(chains, chains.begin(np.zeros((NUM_CHAINS, 2)), STEP_SIZE), goal)[1]
-    return [one.position[:40] for one in gathered]
+    return advance(chains, chains.begin(np.zeros((NUM_CHAINS, 2)), STEP_SIZE), goal)[1]
+
+
+def flat(x):
+    """On a flat density everything is accepted."""
+    return -1e-6 * jnp.sum(jnp.abs(x))
 
 
 def test_chains_have_noise_of_their_own():
-    """On a flat density everything is accepted, so that the draws show the noise alone."""
-    one, two, three = draws_from_zero(lv.HMC(num_steps=3, jitter=0.0), lambda x: -1e-6 * jnp.sum(jnp.abs(x)))
+    one, two, three = (harvest.position[:40] for harvest in draws_from_zero(lv.HMC(num_steps=3, jitter=0.0), flat))
     assert (one != two).all()
     assert (two != three).all()
 
 
 def test_chains_decide_by_themselves():
-    draws = draws_from_zero(lv.RWM(), lambda x: -x @ x)
-    one, two, three = ((np.diff(draw, axis=0) != 0).any(axis=1) for draw in draws)
-    assert 0.1 < one.mean() < 0.9
-    assert (one != two).any()
-    assert (two != three).any()
+    """On lengths of trajectories, which have nothing to do with their noise; and whether to move."""
+    harvests = draws_from_zero(lv.HMC(num_steps=10, jitter=0.5), flat)
+    one, two, three = (Record(*harvest.record.T).n_steps[:40] for harvest in harvests)
+    assert (one != two).mean() > 0.5
+    assert (two != three).mean() > 0.5
+    moves = [
+        np.diff(harvest.position[:40], axis=0).any(axis=1) for harvest in draws_from_zero(lv.RWM(), lambda x: -x @ x)
+    ]
+    assert 0.1 < np.mean(moves[0]) < 0.9
+    assert (moves[0] != moves[1]).any()
+    assert (moves[1] != moves[2]).any()
 
 
 def test_records_are_of_their_draws(posterior):

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from threadpoolctl import ThreadpoolController
@@ -41,7 +42,8 @@ UPDATES = (0.01, 0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3,
 CUT_OFF = ((0.1, 63), (0.3, 255))
 LEAST_WINDOW = 5
 MOST_BYTES_A_WINDOW = 500_000_000
-MOST_REPORTED = 1024
+DRAWS_A_GROUP = 32
+MOST_GROUPS = 64
 MOST_BYTES_REPORTED = 16_000_000
 
 
@@ -60,8 +62,10 @@ class ExactEngine:
             self._kind = "dense" if size <= MOST_DENSE else "diagonal"
         self._rank = min(method.rank, size)
         self._together = next((n for n in (16, 8, 4) if plan.num_chains % n == 0 and plan.num_chains // n >= 4), 1)
-        capacity = int(np.clip(MOST_BYTES_REPORTED // (size * self._chains.dtype.itemsize), 1, MOST_REPORTED))
-        self._reported = np.zeros((capacity, size), self._chains.dtype)
+        group = np.zeros((DRAWS_A_GROUP, self._chains.size), self._chains.dtype)
+        self._groups = np.zeros(
+            (int(np.clip(MOST_BYTES_REPORTED // group.nbytes, 1, MOST_GROUPS)), *group.shape), group.dtype
+        )
 
     @property
     def num_chains(self) -> int:
@@ -178,7 +182,8 @@ class ExactEngine:
         drawn = chains["drawn"]
         done = int(np.clip(drawn - begun, 0, num_draws * self._thin).sum())
         finished = bool((drawn >= targets).all())
-        chunk = Chunk("sampling", steps, done, total, _shown(harvests), self._draws(kept), finished)
+        firsts = [int(max(n - b, 0)) // self._thin for b, n in zip(begun, before, strict=True)]
+        chunk = Chunk("sampling", steps, done, total, _shown(harvests), self._draws(kept, firsts), finished)
         return state | {"chains": chains}, chunk
 
     # What they have in common.
@@ -186,7 +191,7 @@ class ExactEngine:
     @functools.cached_property
     def _report(self) -> Callable[..., Any]:
         """What is reported of draws: it compiles while the chains run."""
-        arguments = (self._space.target, self._space.example, self._reported, np.int32(0))
+        arguments = (self._space.target, self._space.example, self._groups, np.int32(0))
         return self._space.programs.aside(_report, self._plan.keep, *arguments)
 
     @property
@@ -252,26 +257,36 @@ class ExactEngine:
         chosen = (numbers >= 0) & (numbers % self._thin == self._thin - 1)
         return Harvest(*(array[chosen] for array in harvest))
 
-    def _draws(self, kept: list[Harvest]) -> tuple[Draws, ...]:
-        flat = np.concatenate([harvest.position for harvest in kept])
-        reported = self._reported_of(flat)
-        draws, start = [], 0
-        for harvest in kept:
-            count = len(harvest.position)
-            rows = {name: column[start : start + count] for name, column in reported.items()}
+    def _draws(self, kept: list[Harvest], firsts: list[int]) -> tuple[Draws, ...]:
+        """The draws of each chain, of which the first has this number."""
+        if not sum(len(harvest.position) for harvest in kept):
+            return ()
+        draws = []
+        for harvest, reported in zip(kept, self._reported(kept, firsts), strict=True):
             position = unflattened(self._space.example, harvest.position)
-            draws.append(self._plan.keep.grouped(rows, position, self._stats(harvest.record)))
-            start += count
-        return tuple(draws) if len(flat) else ()
+            draws.append(self._plan.keep.grouped(reported, position, self._stats(harvest.record)))
+        return tuple(draws)
 
-    def _reported_of(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        parts = []
-        for start in range(0, max(len(flat), 1), len(self._reported)):
-            rows = flat[start : start + len(self._reported)]
-            padded = np.concatenate([rows, self._reported[len(rows) :]])
-            out = self._report(self._space.target, self._space.example, padded, np.int32(len(rows)))
-            parts.append({name: np.asarray(column)[: len(rows)] for name, column in out.items()})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    def _reported(self, kept: list[Harvest], firsts: list[int]) -> list[dict[str, np.ndarray]]:
+        """What is kept of the sites. A draw's place in its group is told by its number, however a run is cut."""
+        parts, places, start = [], [], 0
+        for harvest, first in zip(kept, firsts, strict=True):
+            offset, count = first % DRAWS_A_GROUP, len(harvest.position)
+            groups = -(-(offset + count) // DRAWS_A_GROUP)
+            part = np.zeros((groups * DRAWS_A_GROUP, self._chains.size), self._chains.dtype)
+            part[offset : offset + count] = harvest.position
+            parts.append(part.reshape(groups, *self._groups.shape[1:]))
+            places.append(slice(start + offset, start + offset + count))
+            start += len(part)
+        groups, most, outs = np.concatenate(parts), len(self._groups), []
+        for begun in range(0, len(groups), most):
+            some = groups[begun : begun + most]
+            padded = np.concatenate([some, self._groups[len(some) :]])
+            out = self._report(self._space.target, self._space.example, padded, np.int32(len(some)))
+            outs.append({name: np.asarray(values)[: len(some)] for name, values in out.items()})
+        joined = {name: np.concatenate([out[name] for out in outs]) for name in outs[0]}
+        flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in joined.items()}
+        return [{name: values[place] for name, values in flat.items()} for place in places]
 
     def _stats(self, records: np.ndarray) -> dict[str, np.ndarray]:
         stats = Record(*records.T)._asdict()
@@ -293,19 +308,19 @@ def _shown(harvests: list[Harvest]) -> dict[str, float]:
     return {"log-density": float(mean.log_density), "acceptance": float(mean.acceptance_rate)}
 
 
-def _report(keep: Keep, posterior: Posterior, example: Position, flat: jax.Array, count: jax.Array) -> Any:
-    """What is kept of positions, one by one: the bits of one do not depend on how many others there are."""
+def _report(keep: Keep, posterior: Posterior, example: Position, groups: jax.Array, count: jax.Array) -> Any:
+    """What is kept of so many groups of positions, one group after the other."""
     unravel = ravel_pytree(example)[1]
 
-    def one(row: jax.Array) -> dict[str, jax.Array]:
-        return keep.reported(posterior.constrain(unravel(row)))
+    def of_group(flat: jax.Array) -> dict[str, jax.Array]:
+        return jax.vmap(lambda row: keep.reported(posterior.constrain(unravel(row))))(flat)
 
     def body(index: jax.Array, buffers: dict[str, jax.Array]) -> dict[str, jax.Array]:
         put = lambda buffer, value: jax.lax.dynamic_update_index_in_dim(buffer, value, index, 0)  # noqa: E731
-        return jax.tree.map(put, buffers, one(flat[index]))
+        return jax.tree.map(put, buffers, of_group(groups[index]))
 
-    shapes = jax.eval_shape(one, flat[0])
-    buffers = jax.tree.map(lambda leaf: jax.numpy.zeros((len(flat), *leaf.shape), leaf.dtype), shapes)
+    shapes = jax.eval_shape(of_group, groups[0])
+    buffers = jax.tree.map(lambda leaf: jnp.zeros((len(groups), *leaf.shape), leaf.dtype), shapes)
     return jax.lax.fori_loop(0, count, body, buffers)
 
 
