@@ -7,7 +7,7 @@ from jax.experimental import multihost_utils
 
 from langevin.contracts import Chunk, Outcome
 from langevin.run import drive
-from langevin.run.drive import FIRST_STEPS, MOST_STEPS, SECONDS_A_CHECKPOINT, SECONDS_A_CHUNK
+from langevin.run.drive import FIRST_STEPS, MOST_STEPS, SECONDS_A_CHECKPOINT, SECONDS_A_CHUNK, SHORT_STEPS
 from langevin.run.memory import Memory
 
 # Steps of the chunks of an engine with the usual speed, after the first.
@@ -128,7 +128,7 @@ def test_the_time_of_a_chunk_that_compiles_says_nothing(time):
     engine = Counting(time, 1000, 1000, compiling=20.0)
     drive.drive(engine, Sink())
     warm_up, sampling = engine.limits.values()
-    assert warm_up[:2] == [FIRST_STEPS, 2 * FIRST_STEPS]
+    assert warm_up[:2] == [FIRST_STEPS, SHORT_STEPS]
     np.testing.assert_allclose(warm_up[2:], USUAL, atol=1)
     assert sampling[0] == pytest.approx(USUAL / 2, abs=1)
     np.testing.assert_allclose(sampling[1:], USUAL, atol=1)
@@ -173,7 +173,8 @@ def test_a_long_chunk_is_followed_by_a_checkpoint(time):
     engine, sink = Counting(time, num_draws=120, seconds_a_step=10.0), Sink()
     drive.drive(engine, sink)
     # The time of the first chunk is not believed: it may have compiled.
-    assert [state["drawn"] for state, _ in sink.checkpoints] == [32, 96, *range(97, 121)]
+    second = FIRST_STEPS + SHORT_STEPS
+    assert [state["drawn"] for state, _ in sink.checkpoints] == [FIRST_STEPS, *range(second, 121)]
 
 
 @pytest.mark.parametrize("durable", [False, True])

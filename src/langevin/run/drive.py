@@ -18,7 +18,8 @@ from langevin.run.progress import Watch, silent
 
 SECONDS_A_CHUNK = 0.3
 SECONDS_A_CHECKPOINT = 2.0
-FIRST_STEPS = 32
+FIRST_STEPS = 8
+SHORT_STEPS = 4
 MOST_STEPS = 2**30
 
 
@@ -111,10 +112,12 @@ class _Clock:
         return limit, bool(due)
 
     def note(self, phase: str, chunk: Chunk, seconds: float) -> None:
-        """Learns from a chunk. The first one of a phase may have compiled: if it took long, its time says nothing."""
+        """Learns from a chunk. The first one of a phase may have compiled: if it took long, a short one follows."""
         if phase in self._seconds_a_step or seconds < 2 * SECONDS_A_CHUNK:
             self._latest = max(seconds / max(chunk.steps, 1), 1e-9)
-        self._seconds_a_step[phase] = self._latest
+            self._seconds_a_step[phase] = self._latest
+        else:
+            self._seconds_a_step[phase] = SECONDS_A_CHUNK / SHORT_STEPS
 
 
 def _agreed(*numbers: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from langevin.errors import DataError
 from langevin.run.layout import POSTERIOR, UNCONSTRAINED
 from langevin.run.weights import with_weights
 
-MOST_IN_MEMORY = 200_000_000
+MOST_IN_MEMORY = 64_000_000
 _PLAIN_TYPE = re.compile(r"[<>|][biufcUSmM]\d+(\[\w+\])?")
 _COMPRESSORS = ("blosc", "zstd", "lz4", "zlib", "gzip", "bz2", "lzma")
 
