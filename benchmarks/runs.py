@@ -133,7 +133,7 @@ def worker(what: str, argument: str) -> dict:
 
     # Judging long chains takes longer than drawing them, and is not the question.
     Fit.verdict = property(lambda self: ())
-    sizes = (50_000, 2000, 6000, 1) if argument == "quick" else (1_000_000, 50_000, 250_000, 5)
+    sizes = (50_000, 2000, 6000, 1) if argument == "quick" else (1_000_000, 50_000, 250_000, 3)
     return every_draw(*sizes)
 
 

@@ -26,8 +26,9 @@ MOST_KEPT = 64
 MOST_FOR_QUICK = 8192
 # On a CPU these halve the time of compilation; a loop over 10,000 elements with logarithms then takes twice the time.
 QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-# In a step of a network, Eigen's matrix products are a twentieth faster than those of the library that JAX 0.10 uses;
-# and without looking at regions, XLA copies weights in every step.
+# In a step of a network, Eigen's matrix products are faster than those of the library that JAX 0.10 uses, and without
+# looking at regions XLA copies weights in every step: 300 steps of the VAE demo took 0.72 s with both, and without 0.83
+# (medians of three alternating processes).
 LARGE = {"xla_cpu_experimental_ynn_fusion_type": "", "xla_cpu_copy_insertion_use_region_analysis": True}
 BESIDE = ("xarray", "arviz_stats")
 _kept: OrderedDict[tuple[tuple[Any, str], str], Any] = OrderedDict()
