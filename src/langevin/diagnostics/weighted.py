@@ -1,7 +1,8 @@
 """Summaries of weighted draws, of shape (chains, draws, ...).
 
-With uniform weights they are the usual ones: effective sizes and R-hat come from arviz-stats. With weights w the mean
-is `sum(w x) / sum(w)`, and its Monte Carlo error is that of the series `w (x - mean) / mean(w)`.
+With uniform weights they are the usual ones: effective sizes come from arviz-stats, and R-hat is its R-hat, for all
+coordinates at once. With weights w the mean is `sum(w x) / sum(w)`, and its Monte Carlo error is that of the series
+`w (x - mean) / mean(w)`.
 """
 
 from __future__ import annotations
@@ -61,17 +62,21 @@ def effective_size(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def rhat(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Split rank-normalised R-hat, of the draws resampled to uniform weights within each chain."""
-    from arviz_stats.base import array_stats
+    """Split rank-normalised R-hat, of the draws resampled to uniform weights within each chain.
 
+    The larger of that of the ranks and that of the ranks of the distances to the median (Vehtari et al. 2021).
+    """
     running = weights.sum(axis=1) > 0
     if draws.shape[1] < 4 or draws.size == 0 or not running.any():
         return np.full(draws.shape[2:], np.nan)
     chains = zip(np.asarray(draws, np.float64)[running], weights[running], strict=True)
     uniform = np.stack([_resample(x, w) for x, w in chains])
+    half = uniform.shape[1] // 2
+    halves = np.concatenate([uniform[:, :half], uniform[:, -half:]])
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
     moved = np.ptp(uniform, axis=(0, 1)) > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.asarray(array_stats.rhat(uniform, chain_axis=0, draw_axis=1))
+        found = np.fmax(_between_and_within(halves), _between_and_within(folded))
     return np.where(moved, found, np.nan)
 
 
@@ -89,6 +94,31 @@ def nested_rhat(draws: np.ndarray, together: int) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         found = array_stats.rhat_nested(np.asarray(draws, np.float64), groups, chain_axis=0, draw_axis=1)
     return np.where(moved, np.asarray(found), np.nan)
+
+
+def _between_and_within(draws: np.ndarray) -> np.ndarray:
+    """R-hat of the normal scores of the ranks."""
+    from scipy.special import ndtri
+
+    num_chains, num_draws = draws.shape[:2]
+    rows = np.ascontiguousarray(draws.reshape(num_chains * num_draws, -1).T)
+    scores = ndtri((_ranks(rows) - 0.375) / (rows.shape[1] + 0.25)).reshape(-1, num_chains, num_draws)
+    between = num_draws * scores.mean(axis=2).var(axis=1, ddof=1)
+    within = scores.var(axis=2, ddof=1).mean(axis=1)
+    return np.sqrt((between / within + num_draws - 1) / num_draws).reshape(draws.shape[2:])
+
+
+def _ranks(rows: np.ndarray) -> np.ndarray:
+    """The ranks in each row, from 1; equal values share theirs."""
+    from scipy.stats import rankdata
+
+    order = np.argsort(rows, axis=1)
+    ordered = np.take_along_axis(rows, order, axis=1)
+    if (ordered[:, 1:] == ordered[:, :-1]).any():
+        return rankdata(rows, axis=1)
+    ranks = np.empty(rows.shape)
+    np.put_along_axis(ranks, order, np.arange(1.0, rows.shape[1] + 1)[None], axis=1)
+    return ranks
 
 
 def _resample(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
