@@ -70,7 +70,7 @@ def metric_and_root(kind: str, size: int) -> tuple[Any, np.ndarray]:
 
 def low_rank(scale: np.ndarray, vectors: np.ndarray, stretches: np.ndarray) -> LowRank:
     """R = diag(scale) (I + vectors diag(stretches - 1) vectors^T)."""
-    return LowRank(scale=scale, vectors=vectors, rows=vectors.T, stretches=stretches)
+    return LowRank(scale=scale, vectors=vectors, stretches=stretches)
 
 
 class Run(NamedTuple):

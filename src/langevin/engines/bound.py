@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.data.batches import Batches
-from langevin.engines import adam
 from langevin.posterior import Batch
 from langevin.run.gist import gist
 from langevin.run.seeds import key_of
@@ -19,6 +18,8 @@ from langevin.variational.elbo import Estimate, begin_baselines, surrogate
 from langevin.variational.families import Parameters
 
 if TYPE_CHECKING:
+    import optax
+
     from langevin.methods.variational import VI
 
 
@@ -47,7 +48,7 @@ def advance(
     objective: Any,
     carry: Fits,
     noise: Any,
-    rates: adam.Rates,
+    rates: jax.Array,
     words: jax.Array,
     numbers: jax.Array,
 ) -> tuple[Fits, jax.Array]:
@@ -85,11 +86,11 @@ def advance(
             fine = jnp.isfinite(estimate.value) & _all_finite(slope)
             slope = jax.tree.map(lambda g: jnp.where(fine, g, 0.0), slope)
             if method.optimizer is None:
-                towards, opt = adam.direction(slope, opt, rates.eps[number])
+                towards, opt = adam().update(slope, opt)
                 units = jax.tree.map(
                     lambda u: jnp.where(step >= in_units_from, u, 1.0), objective.rate_units(parameters)
                 )
-                updates = jax.tree.map(lambda t, u: -rates.rate[number] * u * t, towards, units)
+                updates = jax.tree.map(lambda t, u: -rates[number] * u * t, towards, units)
             else:
                 updates, opt = method.optimizer.update(slope, opt, parameters)
             moved = jax.tree.map(lambda p, u: (p + jnp.where(fine, u, 0.0)).astype(p.dtype), parameters, updates)
@@ -112,7 +113,7 @@ def advance(
     # A single restart is not batched, which XLA would be slower at.
     alone = method.num_restarts == 1
     fits = jax.tree.map(lambda leaf: leaf[0], tuple(fits)) if alone else tuple(fits)
-    elbos = jnp.zeros((method.num_restarts, len(rates.rate)), rates.rate.dtype)
+    elbos = jnp.zeros((method.num_restarts, len(rates)), rates.dtype)
     fits, step, elbos = jax.lax.fori_loop(0, count, one_step, (fits, step, elbos))
     fits = jax.tree.map(lambda leaf: leaf[None], fits) if alone else fits
     return Fits(*fits, step), elbos
@@ -168,9 +169,15 @@ def gist_of(method: VI, objective: Any, carry: Fits, noise: Any, batches: Batche
 
 def begin_optimizer(method: VI, stacked: Parameters) -> Any:
     """The state of the optimiser of each restart before the first step."""
-    if method.optimizer is None:
-        return adam.begin(stacked)
-    return jax.tree.map(np.asarray, jax.vmap(method.optimizer.init)(stacked))
+    optimizer = adam() if method.optimizer is None else method.optimizer
+    return jax.tree.map(np.asarray, jax.vmap(optimizer.init)(stacked))
+
+
+def adam() -> optax.GradientTransformation:
+    """Adam's direction, to be multiplied by minus the learning rate."""
+    import optax  # here, since it takes a tenth of a second that no other method should pay
+
+    return optax.scale_by_adam()
 
 
 def _all_finite(tree: Any) -> jax.Array:

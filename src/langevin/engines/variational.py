@@ -17,7 +17,7 @@ import numpy as np
 
 from langevin.contracts import Chunk, Group, Outcome, Plan, State
 from langevin.data.batches import Layout
-from langevin.engines import adam, fitting
+from langevin.engines import fitting
 from langevin.engines.bound import Fits, advance, begin_optimizer, gist_of, largest_of, loss_of, mean_bound
 from langevin.engines.drawing import Blocks, judged
 from langevin.engines.settling import flat_of, unflat
@@ -246,7 +246,7 @@ class VariationalEngine:
             objective,
             self.carry(state),
             jax.tree.map(pad, self._noise.read(step, count)),
-            adam.rates(pad(rates.astype(self._dtype)), step),
+            pad(rates.astype(self._dtype)),
             self._plan.seed.child("minibatches").key_words(),
             np.asarray([count, min(fit["average_from"], fitting.FOREVER), fit["in_units_from"]], np.int32),
         )

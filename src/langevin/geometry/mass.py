@@ -137,8 +137,7 @@ def _as_metric(
     padded[:, : len(chosen)] = vectors[:, chosen]
     widths = np.ones(rank)
     widths[: len(chosen)] = stretches[chosen]
-    columns = np.asarray(padded, dtype)
-    return LowRank(np.asarray(scale, dtype), columns, np.ascontiguousarray(columns.T), np.asarray(widths, dtype))
+    return LowRank(*(np.asarray(array, dtype) for array in (scale, padded, widths)))
 
 
 def plain_gradient(metric: Metric | None, whitened: np.ndarray) -> np.ndarray:

@@ -249,6 +249,8 @@ def _events(
         diverging=diverging & tree.ready,
         turned=turned,
     )
+    # One number for all events, so that XLA computes each of them once: a fit of a logistic regression with 20 columns
+    # took 1.12 s, and without it 1.18 (CPU; 15 seeds, medians of three alternating processes).
     code = barrier(jnp.asarray(sum(jnp.where(flag, 1 << bit, 0) for bit, flag in enumerate(events))))
     return Events(*((code >> bit) & 1 > 0 for bit in range(len(events))))
 
