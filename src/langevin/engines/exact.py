@@ -123,6 +123,7 @@ class ExactEngine:
     # The phases.
 
     def _start(self, state: State) -> tuple[State, Chunk]:
+        _ = self._report  # it compiles in a thread beside what comes now
         chains, _, _ = self._chains.advance(state["chains"], Goal(self._metric(state)), 1)
         stepper = self._chains.stepper(chains)
         good = np.asarray(stepper.ready)
@@ -135,7 +136,6 @@ class ExactEngine:
             starts = retried(starts, good, self._propose, attempt, failure)
             chains = self._chains.idled(chains, starts, ~good)
             return state | {"attempt": attempt, "chains": chains}, Chunk("start", 1, attempt, attempt + 1)
-        _ = self._report
         adapts = self._kind != "unit" and self._chains.needs_gradient and self._plan.num_warmup > 0
         if adapts and self._plan.init is None:
             gradients = mass.plain_gradient(self._metric(state), np.asarray(stepper.draw.gradient))
