@@ -179,6 +179,7 @@ class Outcome(NamedTuple):
         remark: A further sentence about what was approximated.
         by_chain: Arrays of one number a chain, which go into "sample_stats".
         groups: Further groups of the result.
+        centring: For each site whose centring was chosen, how far its elements are centred.
         guide: The fitted approximation (VI only).
     """
 
@@ -187,6 +188,7 @@ class Outcome(NamedTuple):
     remark: str = ""
     by_chain: Mapping[str, np.ndarray] = {}
     groups: Mapping[str, Group] = {}
+    centring: Mapping[str, np.ndarray] = {}
     guide: Any = None
 
 

@@ -16,6 +16,7 @@ from langevin.errors import SettingError
 from langevin.methods import VI, Method, as_method
 from langevin.models.build import target_of
 from langevin.models.density import Density
+from langevin.models.program import Noncentred
 from langevin.run.compilation import keep_on_disk
 from langevin.run.keep import as_keep
 from langevin.run.seeds import Seed
@@ -34,7 +35,7 @@ def fit(
     *,
     constants: Mapping[str, Any] | None = None,
     rows: str | tuple[str, ...] | None = None,
-    noncentred: bool | tuple[str, ...] = False,
+    noncentred: Noncentred = "auto",
     num_chains: int = 4,
     num_warmup: int = 1000,
     num_draws: int = 1000,
@@ -104,7 +105,7 @@ def fit(
         batches=batch_size if isinstance(batch_size, Batches | None) else Batches(batch_size),
         seed=Seed.of(seed).words,
         rows=rows,
-        noncentred=(noncentred,) if isinstance(noncentred, str) else noncentred,
+        noncentred=(noncentred,) if isinstance(noncentred, str) and noncentred != "auto" else noncentred,
     )
     keep = as_keep(keep)
     run = prepared(model, as_table(data), method, asked, keep, constants or {}, init)

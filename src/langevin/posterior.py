@@ -22,32 +22,39 @@ Position = Any
 Batch = Any
 Key = jax.Array
 Dims = tuple[tuple[str, tuple[str, ...]], ...]
+Centring = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model:
     """What a model says of its positions. It knows no rows: they are arguments.
 
+    `centring` says, for each site that can be anywhere between non-centred (0) and centred (1), how far it is.
+
     Attributes:
-        terms: `(position, batch) -> (log_prior, log_likelihood)`, a scalar and one value a row. Both come from one
-            call because a NumPyro program computes both in one pass.
-        report: `(position, data, hidden) -> dict of name -> array`: what is reported of a draw, without the sites that
-            are hidden.
+        terms: `(position, batch, centring) -> (log_prior, log_likelihood)`, a scalar and one value a row. Both come
+            from one call because a NumPyro program computes both in one pass.
+        report: `(position, data, hidden, centring) -> dict of name -> array`: what is reported of a draw, without the
+            sites that are hidden.
         start: `generator -> position`: a random point to start from, made by NumPy's generator.
         like: A position with shapes (`jax.ShapeDtypeStruct`) in place of arrays: what every position must be like.
         dims: For each reported name, the names of its dimensions.
-        explain: `(position, data) -> str`: says which part of the model is not finite at a position.
-        gaussian_priors: `(position, batch) -> dict of name -> Normal`: the leaves of the position that have a Gaussian
-            prior, given the others, with that prior. For divergences in closed form.
+        explain: `(position, data, centring) -> str`: says which part of the model is not finite at a position.
+        gaussian_priors: `(position, batch, centring) -> dict of name -> Normal`: the leaves of the position that have a
+            Gaussian prior, given the others, with that prior. For divergences in closed form.
+        adjustable: The sites whose centring can be chosen, each like a position has it.
+        recentred: `(position, batch, centring, other) -> position`: the same point under another centring.
     """
 
-    terms: Callable[[Position, Batch], tuple[jax.Array, jax.Array]]
-    report: Callable[[Position, Batch, frozenset[str]], dict[str, jax.Array]]
+    terms: Callable[[Position, Batch, Centring], tuple[jax.Array, jax.Array]]
+    report: Callable[[Position, Batch, frozenset[str], Centring], dict[str, jax.Array]]
     start: Callable[[np.random.Generator], Position]
     like: Position
     dims: Dims = ()
-    explain: Callable[[Position, Batch], str] = lambda position, data: ""
-    gaussian_priors: Callable[[Position, Batch], dict[str, Any]] = lambda position, batch: {}
+    explain: Callable[[Position, Batch, Centring], str] = lambda position, data, centring: ""
+    gaussian_priors: Callable[[Position, Batch, Centring], dict[str, Any]] = lambda position, batch, centring: {}
+    adjustable: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    recentred: Callable[[Position, Batch, Centring, Centring], Position] = lambda position, batch, old, new: position
 
 
 @jax.tree_util.register_dataclass
@@ -67,6 +74,8 @@ class Posterior:
         by_rows: Whether the model was checked to have rows that are independent given the position, so that a batch of
             any number of them can be taken. A NumPyro program is checked only where minibatches are asked for.
         fixed: The unconstrained values of the sites that are no longer part of the position: see `given`.
+        centring: For each site whose centring can be chosen, how far its elements are centred, from 0 (the unknown is
+            the noise of the site) to 1 (it is the site); see `langevin.models.centring`.
     """
 
     data: Batch
@@ -74,6 +83,7 @@ class Posterior:
     num_data: int = dataclasses.field(metadata={"static": True})
     by_rows: bool = dataclasses.field(metadata={"static": True})
     fixed: dict[str, Any] = dataclasses.field(default_factory=dict)
+    centring: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def rows(self) -> Batch:
@@ -106,7 +116,7 @@ class Posterior:
 
     def terms(self, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """The log-prior, a scalar, and the log-likelihood, one value a row, not scaled."""
-        return self.model.terms(self._whole(position), batch)
+        return self.model.terms(self._whole(position), batch, self.centring)
 
     def log_prior(self, position: Position) -> jax.Array:
         """The part of the log-density that no row enters."""
@@ -118,16 +128,17 @@ class Posterior:
 
     def priors(self, position: Position, batch: Batch | None = None) -> dict[str, Any]:
         """The Gaussian priors of leaves of the position, given the others."""
-        priors = self.model.gaussian_priors(self._whole(position), self.rows if batch is None else batch)
+        rows = self.rows if batch is None else batch
+        priors = self.model.gaussian_priors(self._whole(position), rows, self.centring)
         return {name: prior for name, prior in priors.items() if name not in self.fixed}
 
     def constrain(self, position: Position) -> dict[str, jax.Array]:
         """What is reported of a position: constrained sites that are not fixed, and deterministic ones."""
-        return self.model.report(self._whole(position), self._few, frozenset(self.fixed))
+        return self.model.report(self._whole(position), self._few, frozenset(self.fixed), self.centring)
 
     def explain(self, position: Position, data: Batch) -> str:
         """Says which part of the model is not finite at a position."""
-        return self.model.explain(self._whole(position), data)
+        return self.model.explain(self._whole(position), data, self.centring)
 
     def start(self, generator: np.random.Generator) -> Position:
         """A random point to start from, made by NumPy's generator."""
@@ -168,6 +179,21 @@ class Posterior:
     def with_data(self, data: Batch) -> Posterior:
         """The same on other rows, or on the same in another order."""
         return dataclasses.replace(self, data=data)
+
+    @property
+    def adjustable(self) -> tuple[str, ...]:
+        """The sites whose centring can be chosen."""
+        return tuple(name for name in self.model.adjustable if name not in self.fixed)
+
+    def with_centring(self, centring: Centring) -> Posterior:
+        """The same density over other positions: see `centring`."""
+        values = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in centring.items()}
+        return dataclasses.replace(self, centring=self.centring | values)
+
+    def recentred(self, position: Position, centring: Centring) -> Position:
+        """The position of the same point under another centring."""
+        moved = self.model.recentred(self._whole(position), self._few, self.centring, {**self.centring, **centring})
+        return {name: moved[name] for name in position} if self.model.adjustable else position
 
     def with_start(self, start: Callable[[np.random.Generator], Position]) -> Posterior:
         """The same with other starts: `generator -> position`, with all sites."""

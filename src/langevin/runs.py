@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from langevin.contracts import Engine, Outcome, Plan, State, Target
+from langevin.contracts import Engine, Group, Outcome, Plan, State, Target
 from langevin.data.batches import Batches
 from langevin.data.table import Table
 from langevin.errors import LangevinWarning, SettingError
@@ -21,6 +21,7 @@ from langevin.geometry.starts import starting_at
 from langevin.methods import describe, from_description
 from langevin.methods.base import Method
 from langevin.models.build import target_of
+from langevin.models.program import Noncentred
 from langevin.posterior import Posterior
 from langevin.run.drive import drive
 from langevin.run.keep import Keep
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from langevin.result import Fit
 
+CENTRING = "centring"
 PACKAGES = ("langevin", "jax", "jaxlib", "numpyro", "numpy")
 
 
@@ -47,7 +49,7 @@ class Asked(NamedTuple):
     batches: Batches | None
     seed: tuple[int, ...]
     rows: str | tuple[str, ...] | None
-    noncentred: bool | tuple[str, ...]
+    noncentred: Noncentred
 
     def as_json(self) -> dict[str, Any]:
         """With the minibatches spelled out."""
@@ -137,7 +139,11 @@ class Run(NamedTuple):
 
     def _driven(self, sink: Any, watch: Callable[..., None], state: State | None) -> tuple[Outcome | None, bool]:
         ran = drive(self.engine, sink, watch, state)
-        return ran.outcome, ran.interrupted
+        outcome = ran.outcome
+        if outcome is not None and outcome.centring:
+            arrays = {name: (_axes(name, values), np.asarray(values)) for name, values in outcome.centring.items()}
+            outcome = outcome._replace(groups={**outcome.groups, CENTRING: Group(arrays)})
+        return outcome, ran.interrupted
 
     def _settings(self, outcome: Outcome, num_draws: int) -> dict[str, Any]:
         sentences = (self.method.approximation(self.plan), outcome.remark)
@@ -159,7 +165,8 @@ class Run(NamedTuple):
     def _fit(self, tree: xr.DataTree, outcome: Outcome) -> Fit:
         from langevin.result import Fit
 
-        fit = Fit(tree, self.target if isinstance(self.target, Posterior) else None, outcome.guide)
+        target = self.target.with_centring(outcome.centring) if isinstance(self.target, Posterior) else None
+        fit = Fit(tree, target, outcome.guide)
         for finding in fit.verdict:
             if finding.code != "point":
                 warnings.warn(str(finding), LangevinWarning, stacklevel=4)
@@ -296,7 +303,18 @@ def _positions_of(init: Fit, target: Posterior) -> np.ndarray:
             f"this model {wanted}."
         )
     dtype = np.result_type(*(np.asarray(leaf).dtype for leaf in leaves))
-    return np.concatenate([part.reshape(part.shape[0] * part.shape[1], -1) for part in parts], axis=1).astype(dtype)
+    parts = [part.reshape(part.shape[0] * part.shape[1], *part.shape[2:]).astype(dtype) for part in parts]
+    if CENTRING in init.data_tree and target.adjustable:
+        # A run begins non-centred.
+        centring = {name: values.values for name, values in init.data_tree[CENTRING].to_dataset().items()}
+        positions = jax.tree.unflatten(jax.tree.structure(target.start(np.random.default_rng(0))), parts)
+        begun = target.with_centring(centring)
+        parts = jax.tree.leaves(jax.vmap(lambda one: begun.recentred(one, target.centring))(positions))
+    return np.concatenate([np.reshape(np.asarray(part), (len(part), -1)) for part in parts], axis=1)
+
+
+def _axes(name: str, values: Any) -> tuple[str, ...]:
+    return tuple(f"{name}_dim_{axis}" for axis in range(np.ndim(values)))
 
 
 def _digest(value: Any) -> str:

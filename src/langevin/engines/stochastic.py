@@ -3,11 +3,10 @@
 Phases, where the step is automatic:
 
 1. "start": every chain looks for a point with a finite log-density.
-2. "mode": every chain climbs, by Adam on minibatches and, for few coordinates, by Newton steps.
-3. "measure": the curvature at the best mode gives the metric; the variance of the gradient over minibatches, at typical
-   positions around it, gives the noise. The method turns both into the largest step whose bias is acceptable (`pace`)
-   and the autocorrelation time.
-4. "burn-in": from positions spread around the modes. The width that the chains then have is measured by Stein's
+2. "mode" and "shape": a Gaussian q near the posterior is found, and how far to centre sites (`geometry.finding`).
+3. "measure": the covariance of q is the metric; the variance of the gradient over minibatches, at draws of q, is the
+   noise. The method turns both into the largest step whose bias is acceptable (`pace`) and the autocorrelation time.
+4. "burn-in": from draws of q. The width that the chains then have is measured by Stein's
    identity, E[(x - centre) . grad log p(x)] = -d, and a step that proves too long is halved: the next attempt.
 5. "sampling".
 
@@ -16,6 +15,7 @@ Where the step is given, there is a plain burn-in, and a mode only for an estima
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -25,11 +25,11 @@ import numpy as np
 
 from langevin.contracts import Chunk, Draws, Outcome, Plan, State
 from langevin.engines.chains import Carry, Chains, Recorded, tenths
-from langevin.engines.climb import Climb
 from langevin.engines.space import Space
 from langevin.errors import LangevinWarning, SamplingError
 from langevin.geometry import landscape
-from langevin.geometry.measuring import mean_over_chains, measured, modes_from
+from langevin.geometry.finding import Finder
+from langevin.geometry.measuring import mean_over_chains, measured
 from langevin.geometry.scrutiny import (
     NUM_WIDTH_DRAWS,
     add_to_sample,
@@ -38,6 +38,7 @@ from langevin.geometry.scrutiny import (
     noise_at_draws,
     width,
 )
+from langevin.geometry.starts import unflattened
 from langevin.posterior import Posterior
 from langevin.run.compilation import import_beside
 from langevin.tuning import SD_BIAS, Landscape, Pace, Tuning
@@ -61,10 +62,13 @@ class StochasticEngine:
         self._method, self._target, self._plan = method, target, plan
         self._space = Space(target, plan, twice=True)
         self._programs = self._space.programs
+        seed = plan.seed.child("geometry")
+        self._finder = Finder(self._space.laid_out, self._space.example, plan.batches, self._programs, seed)
         self._chains: dict[Any, Chains] = {}
         self._phases = {
             "start": self._start,
-            "mode": self._climb,
+            "mode": self._find,
+            "shape": self._find,
             "measure": self._measure,
             "burn-in": self._burn_in,
             "sampling": self._sample,
@@ -89,6 +93,9 @@ class StochasticEngine:
             "thin": None,
             "cycle": (1, 1, 0),
             "sample": begin_sample(),
+            "finder": None,
+            "centring": {name: np.zeros(like.shape) for name, like in self._target.model.adjustable.items()},
+            "estimator": "minibatch" if self._method.estimator == "auto" else self._method.estimator,
         }
 
     def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
@@ -102,7 +109,8 @@ class StochasticEngine:
         evidence |= self._scrutiny(state, stopped < 0)
         step_size = state["tuning"]["step_size"]
         settings = {"thin": state["thin"], "step_size": None if step_size is None else float(step_size)}
-        return Outcome(evidence, settings, by_chain={"stopped": stopped})
+        settings["estimator"] = state["estimator"]
+        return Outcome(evidence, settings, by_chain={"stopped": stopped}, centring=state["centring"])
 
     def cut_short(self, state: State) -> None:
         """A chain in warm-up has no draws."""
@@ -119,27 +127,35 @@ class StochasticEngine:
         needs_mode = self._method.step_size == "auto" or self._method.estimator == "control_variate"
         return self._space.search(state, "mode" if needs_mode else "burn-in")
 
-    def _climb(self, state: State, limit: int) -> tuple[State, Chunk]:
-        before, lengths = state, tenths(max(self._plan.num_warmup, 1))
-        state, carry, _ = self._advanced(state, limit, len(lengths), lengths.__getitem__)
-        chunk = _chunk(before, state, carry, sum(lengths))
-        if state["chains"]["drawn"] < len(lengths):
-            return state, chunk
-        return state | {"phase": "measure", "positions": tuple(jax.tree.leaves(carry.state.position))}, chunk
+    def _find(self, state: State, limit: int) -> tuple[State, Chunk]:
+        finder = state["finder"]
+        if finder is None:
+            leaves = [np.reshape(leaf, (self._plan.num_chains, -1)) for leaf in state["positions"]]
+            finder = self._finder.begin(np.concatenate(leaves, axis=1))
+        finder, steps, done, total = self._finder.advance(finder, limit)
+        chunk = Chunk(state["phase"], steps, done, total)
+        phase = finder["stage"] if finder["found"] is None else "measure"
+        return state | {"finder": finder, "phase": phase}, chunk
 
     def _measure(self, state: State, limit: int) -> tuple[State, Chunk]:
         del limit
-        target = self._space.laid_out
-        found = modes_from(self._programs, target, self._space.tree(state["positions"]))
+        found = self._finder.found(state["finder"])
+        if found is None or not np.isfinite(found.centre).all():
+            raise SamplingError(
+                "Every climb to a mode left the numbers that a computer can hold. Standardise the columns of the data, "
+                "or give the model priors that keep its parameters in range."
+            )
         seed, batches = self._plan.seed.child("measure"), self._plan.batches
         epoch, dtype = state["tuning"]["epoch"], np.result_type(*jax.tree.leaves(self._space.example))
-        state = state | {"phase": "burn-in", "chains": None, "attempt": 0}
+        state = state | {"phase": "burn-in", "chains": None, "attempt": 0, "finder": None}
+        state["centring"] = dict(found.centring)
         if self._method.step_size != "auto":
-            tuning = self._tuning(state)._replace(centre=found.best)
-            positions = found.modes
+            centre, positions = (unflattened(self._space.example, at) for at in (found.centre, found.modes))
+            tuning = self._tuning(state)._replace(centre=centre)
         else:
-            result = measured(self._programs, self._method, target, batches, found, seed)
-            step_size, time = self._pace(result.scene)
+            result = measured(self._programs, self._method, self._laid_out(state), batches, found, seed)
+            state["estimator"] = result.estimator
+            step_size, time = self._pace(self._resolved(state), result.scene)
             tuning = result.tuning._replace(step_size=np.asarray(step_size, dtype), epoch=epoch)
             positions = result.typical
             state["autocorrelation_time"] = time
@@ -170,7 +186,7 @@ class StochasticEngine:
         looked_at = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in state["recent"]])
         value, error = math.inf, 0.0
         if not lost:
-            arguments = (self._plan.batches, self._space.laid_out, looked_at, tuning.centre, seed.child("width"))
+            arguments = (self._plan.batches, self._laid_out(state), looked_at, tuning.centre, seed.child("width"))
             value, error = mean_and_error(width(self._programs, *arguments))
         fine = value < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error
         if fine or state["attempt"] == MOST_HALVINGS:
@@ -199,9 +215,9 @@ class StochasticEngine:
         metric = self._method.metric_of_burn_in(carry.state)
         if metric is not None:
             tuning = tuning._replace(metric=metric)
-        if self._method.takes_noise_off and batches is not None:
+        if self._resolved(state).takes_noise_off and batches is not None:
             words = self._plan.seed.child("burn-in", "noise").key_words()
-            arguments = (self._space.laid_out, None, None, positions, words)
+            arguments = (self._laid_out(state), None, None, positions, words)
             noise = self._programs(landscape.gradient_noise, (batches, "minibatch"), *arguments)
             tuning = tuning._replace(gradient_noise=mean_over_chains(noise).variance)
         leaves = tuple(jax.tree.leaves(positions))
@@ -260,12 +276,11 @@ class StochasticEngine:
         phase, attempt = state["phase"], state["attempt"]
         if (phase, attempt) not in self._chains:
             seed = self._plan.seed.child(phase, attempt)
-            maker, keep = self._method, self._plan.keep
-            if phase in ("mode", "measure"):
-                maker, keep = Climb(max(self._plan.num_warmup, 1)), None
-            elif phase == "burn-in" and state["autocorrelation_time"] is None:
-                maker, keep = self._method.burn_in, None
-            self._chains[phase, attempt] = Chains(maker, self._target, self._space.rows, keep, seed, self._programs)
+            maker, keep = self._resolved(state), self._plan.keep
+            if phase == "burn-in" and state["autocorrelation_time"] is None:
+                maker, keep = maker.burn_in, None
+            target = self._target.with_centring(state["centring"])
+            self._chains[phase, attempt] = Chains(maker, target, self._space.rows, keep, seed, self._programs)
         return self._chains[phase, attempt]
 
     def _steady(self, state: State) -> Tuning:
@@ -276,8 +291,16 @@ class StochasticEngine:
         step_size = np.asarray(tuning.step_size / self._method.peak, tuning.step_size.dtype)
         return tuning._replace(cycle=(1 << 30, 0), step_size=step_size)
 
-    def _pace(self, scene: Landscape) -> Pace:
-        pace = self._method.pace(scene)
+    def _resolved(self, state: State) -> Stochastic:
+        """The method with the estimator that was chosen."""
+        return dataclasses.replace(self._method, estimator=state["estimator"])
+
+    def _laid_out(self, state: State) -> Posterior:
+        """The target with the centring that was chosen, its rows in their first random order."""
+        return self._space.laid_out.with_centring(state["centring"])
+
+    def _pace(self, method: Stochastic, scene: Landscape) -> Pace:
+        pace = method.pace(scene)
         if pace.autocorrelation_time <= MOST_AUTOCORRELATION_TIME:
             return pace
         warnings.warn(
@@ -305,11 +328,11 @@ class StochasticEngine:
         sample, tuning, batches = state["sample"], self._tuning(state), self._plan.batches
         if not running.any() or not sample["positions"]:
             return {}
-        evidence, seed, target = {}, self._plan.seed.child("scrutiny"), self._space.laid_out
+        evidence, seed, target = {}, self._plan.seed.child("scrutiny"), self._laid_out(state)
         # All chains, so that the programs have one shape; those that stopped are left out of the result.
         positions = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in sample["positions"]])
         if batches is not None and tuning.gradient_noise is not None:
-            static = (batches, self._method.estimator)
+            static = (batches, state["estimator"])
             ratios = noise_at_draws(self._programs, static, target, tuning, positions, seed.child("noise"))
             by_chain = ratios.mean(axis=1)[running]
             evidence["noise"] = {"ratio": float(by_chain[np.argmax(np.abs(np.log(by_chain)))])}

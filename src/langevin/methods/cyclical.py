@@ -80,7 +80,7 @@ class CyclicalSGLD(Cyclical):
     num_cycles: int = 10
     explore: float = 0.25
     metric: MetricName = "auto"
-    estimator: EstimatorName = "minibatch"
+    estimator: EstimatorName = "auto"
 
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
         """The bare kernel, with what warm-up found."""
@@ -117,7 +117,7 @@ class CyclicalSGHMC(Cyclical):
     num_cycles: int = 10
     explore: float = 0.25
     metric: MetricName = "auto"
-    estimator: EstimatorName = "minibatch"
+    estimator: EstimatorName = "auto"
 
     accounts_for_noise: ClassVar[bool] = True
 
@@ -128,7 +128,7 @@ class CyclicalSGHMC(Cyclical):
     @property
     def takes_noise_off(self) -> bool:
         """As `SGHMC` does."""
-        return self.estimator == "minibatch"
+        return self.estimator in shared.PLAIN
 
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
         """The bare kernel, with what warm-up found."""

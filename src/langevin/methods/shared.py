@@ -13,7 +13,9 @@ from langevin.posterior import Posterior
 from langevin.tuning import Landscape, Pace, Tuning
 
 StepSize = float | Schedule | Literal["auto"]
-EstimatorName = Literal["minibatch", "control_variate", "svrg"]
+EstimatorName = Literal["auto", "minibatch", "control_variate", "svrg"]
+# What is a minibatch's own gradient; "auto" is, where warm-up does not choose.
+PLAIN = ("auto", "minibatch")
 MetricName = Literal["auto", "unit", "diagonal", "dense"]
 
 
@@ -41,7 +43,7 @@ def noise_to_take_off(setting: float | str, estimator: EstimatorName, tuning: Tu
     """The noise to take off. That of an anchored estimator grows with the distance from the anchor: none is known."""
     if setting != "auto":
         return setting
-    return 0.0 if tuning.gradient_noise is None or estimator != "minibatch" else tuning.gradient_noise
+    return 0.0 if tuning.gradient_noise is None or estimator not in PLAIN else tuning.gradient_noise
 
 
 def underdamped_pace(step_size: float, friction: float, landscape: Landscape) -> Pace:
@@ -64,4 +66,4 @@ def check_stochastic(method: Any) -> None:
             f"`{name}`: `metric={method.metric!r}` is made by warm-up together with the step, and needs "
             "step_size='auto'."
         )
-    checks.choice(name, "estimator", method.estimator, ("minibatch", "control_variate", "svrg"))
+    checks.choice(name, "estimator", method.estimator, ("auto", "minibatch", "control_variate", "svrg"))

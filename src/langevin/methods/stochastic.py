@@ -145,7 +145,8 @@ class SGLD(Stochastic):
         metric: The constant metric that warm-up makes from the curvature. "auto" is dense for up to 128 coordinates
             and diagonal above where the step is "auto", and the identity where it is given.
         preconditioner: None, "rmsprop" or an `RMSprop`; it takes the place of `metric`.
-        estimator: Of the gradient; see `langevin.kernels.gradients`.
+        estimator: Of the gradient: "minibatch", "control_variate", "svrg" (see `langevin.kernels.gradients`); "auto"
+            has a control variate where the noise of minibatches is worth its price.
         accept: None, "full" (exact) or "minibatch" (approximate: the minibatch's noise enters the decision).
 
     Example:
@@ -158,7 +159,7 @@ class SGLD(Stochastic):
     step_size: StepSize = "auto"
     metric: MetricName = "auto"
     preconditioner: Literal["rmsprop"] | RMSprop | None = None
-    estimator: EstimatorName = "minibatch"
+    estimator: EstimatorName = "auto"
     accept: Literal["minibatch", "full"] | None = None
 
     def __post_init__(self) -> None:
@@ -276,14 +277,14 @@ class SGHMC(Stochastic):
     friction: float = 2.0
     gradient_noise: float | Literal["auto"] = "auto"
     metric: MetricName = "auto"
-    estimator: EstimatorName = "minibatch"
+    estimator: EstimatorName = "auto"
 
     accounts_for_noise: ClassVar[bool] = True
 
     @property
     def takes_noise_off(self) -> bool:
         """With the minibatch's own gradient, whose noise is nearly constant."""
-        return self.estimator == "minibatch"
+        return self.estimator in shared.PLAIN
 
     def check(self, plan: Plan) -> None:
         """Raises a SettingError for noise to take off where there is none."""
@@ -297,6 +298,9 @@ class SGHMC(Stochastic):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.positive("SGHMC", "friction", self.friction)
+        if self.gradient_noise != "auto" and self.estimator == "auto":
+            # A noise that is given is that of a minibatch's own gradient.
+            object.__setattr__(self, "estimator", "minibatch")
         if self.gradient_noise != "auto" and not (checks.is_number(self.gradient_noise) and self.gradient_noise >= 0):
             raise SettingError(f"`SGHMC`: `gradient_noise` must be 'auto' or >= 0; got {self.gradient_noise!r}.")
 
@@ -314,7 +318,7 @@ class SGHMC(Stochastic):
     def pace(self, landscape: Landscape) -> Pace:
         """Where the noise is known, half of what the momentum gets comes from the minibatches, and half is injected."""
         known = 0.0 if self.gradient_noise == "auto" else float(self.gradient_noise)
-        if self.gradient_noise == "auto" and self.estimator == "minibatch":
+        if self.gradient_noise == "auto" and self.estimator in shared.PLAIN:
             known = landscape.noise
         excess = max(landscape.noise - known, 0.0)
         limits = [0.5 / math.sqrt(landscape.stiffest), self.friction / max(known, 1e-12)]
@@ -339,7 +343,7 @@ class SGNHT(Stochastic):
     step_size: StepSize = "auto"
     friction: float = 1.0
     metric: MetricName = "auto"
-    estimator: EstimatorName = "minibatch"
+    estimator: EstimatorName = "auto"
 
     accounts_for_noise: ClassVar[bool] = True
 

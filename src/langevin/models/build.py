@@ -9,7 +9,7 @@ from langevin.data.table import Table
 from langevin.errors import ModelError, SettingError
 from langevin.models.density import Density
 from langevin.models.joint import Joint
-from langevin.models.program import Program
+from langevin.models.program import Noncentred, Program
 from langevin.posterior import Posterior
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def target_of(
     *,
     constants: Mapping[str, Any],
     rows: str | tuple[str, ...] | None,
-    noncentred: bool | tuple[str, ...],
+    noncentred: Noncentred,
     needs: Needs,
     minibatch: bool,
 ) -> Posterior | Joint:
@@ -33,7 +33,7 @@ def target_of(
         table: The rows.
         constants: Arguments of the program that are passed whole.
         rows: The name of the program's plate over the rows, where it cannot be told by its size.
-        noncentred: Sites of the program whose noise is inferred, in place of the site itself.
+        noncentred: Sites of the program whose noise is inferred, in place of the site itself; "auto" for what is best.
         needs: What the method needs. "either" is the log-density, unless the program has something that stands in its
             way: a discrete latent site, a `numpyro.param`, or, with minibatches, a latent site of every row.
         minibatch: Whether the target will see minibatches.
@@ -43,7 +43,7 @@ def target_of(
         SettingError: If settings are for programs, and the model is a density.
     """
     if isinstance(model, Density):
-        if constants or rows or noncentred:
+        if constants or rows or noncentred not in (False, "auto"):
             raise SettingError(
                 "`constants`, `rows` and `noncentred` are for NumPyro programs; a `Density` closes over what it needs."
             )

@@ -12,7 +12,10 @@ import numpy as np
 
 from langevin.data.table import Table, as_arrays, as_table
 from langevin.errors import ModelError
-from langevin.posterior import Batch, Model, Position, Posterior
+from langevin.posterior import Batch, Centring, Model, Position, Posterior
+
+# A density has no sites, and so none whose centring could be chosen.
+NOTHING: Centring = {}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,7 +74,7 @@ class Density:
         by_rows = self.log_likelihood is not None
         return Posterior(as_arrays(table, copy=not minibatch), model, table.num_rows, by_rows)
 
-    def _terms(self, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    def _terms(self, position: Position, batch: Batch, _: Centring = NOTHING) -> tuple[jax.Array, jax.Array]:
         log_prior = jnp.asarray(self.log_prior(position))
         if self.log_likelihood is None:
             return log_prior, jnp.zeros(0)
@@ -83,7 +86,9 @@ class Density:
             position = position(jax.random.key(int(generator.integers(2**32))))
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float, jnp.asarray(leaf).dtype)), position)
 
-    def _report(self, position: Position, data: Batch, hidden: frozenset[str]) -> dict[str, jax.Array]:
+    def _report(
+        self, position: Position, data: Batch, hidden: frozenset[str], _: Centring = NOTHING
+    ) -> dict[str, jax.Array]:
         """What is reported of a position; what `constrain` makes of it has names of its own, and is never hidden."""
         del data
         if self.constrain is not None:
@@ -144,7 +149,7 @@ class Density:
         if shape != (other,):
             raise ModelError(f"`Density`: `log_likelihood` returned shape {shape} for {other} rows. {remedy}")
 
-    def _explain(self, position: Position, data: Batch) -> str:
+    def _explain(self, position: Position, data: Batch, _: Centring = NOTHING) -> str:
         log_prior, log_likelihood = self._terms(position, data)
         if not np.isfinite(log_prior):
             return f"`log_prior` is {float(log_prior)} there"

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpyro
 from numpyro.distributions import biject_to
 
-from langevin.models.centring import from_noise
+from langevin.models.centring import from_noise, placed
 from langevin.models.outline import is_observed
 from langevin.posterior import Position
 
 
-def place_site(position: Position, site: dict[str, Any], *, noncentred: bool = False) -> Any:
+def place_site(position: Position, site: dict[str, Any], *, noncentred: bool = False, centring: Any = None) -> Any:
     """The value of a latent site at an unconstrained position; its log-determinant becomes a factor.
 
     Where the noise of the site is inferred, the factor is the log-density of the noise, and the site has none. A factor
@@ -23,6 +23,7 @@ def place_site(position: Position, site: dict[str, Any], *, noncentred: bool = F
         position: Unconstrained values by site.
         site: As NumPyro's handlers see it.
         noncentred: Whether the position is the noise of the site.
+        centring: How far each element is centred, if that can be chosen.
 
     Returns:
         The value; None for a site that the position does not hold.
@@ -37,7 +38,10 @@ def place_site(position: Position, site: dict[str, Any], *, noncentred: bool = F
         shift = transform.codomain.event_dim - transform.domain.event_dim
         if jnp.ndim(unconstrained) > len(site["fn"].shape()) - shift:
             unconstrained = unconstrained[index]
-    if noncentred:
+            centring = None if centring is None else centring[index]
+    if centring is not None:
+        value, log_det = placed(site["fn"], unconstrained, centring)
+    elif noncentred:
         value, log_det = from_noise(site["fn"], unconstrained)
     else:
         value = transform(unconstrained)

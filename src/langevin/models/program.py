@@ -8,6 +8,7 @@ likelihood; everything else is `log_prior`, and must then be the same whatever r
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
@@ -17,18 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 from numpyro import handlers
+from numpyro.ops.provenance import eval_provenance
 
 from langevin.data.table import Table, as_arrays
 from langevin.errors import ModelError
 from langevin.models import outline, structure
-from langevin.models.centring import can_be_noncentred
+from langevin.models.centring import can_be_noncentred, is_adjustable, recentred, scale_of
 from langevin.models.joint import Called, Joint
 from langevin.models.placing import log_det_of, place_site
 from langevin.models.structure import Structure
 from langevin.models.wrappers import unwrapped
-from langevin.posterior import Batch, Model, Position, Posterior
+from langevin.posterior import Batch, Centring, Model, Position, Posterior
 
 INIT_RADIUS = 2.0
+Noncentred = bool | tuple[str, ...] | Literal["auto"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,7 +43,7 @@ class Program:
         constants: Keyword arguments that are passed whole, and are not rows.
         rows: The name (or names) of the plate over the rows, where it cannot be told by its size.
         noncentred: Sites whose noise is inferred in place of the site (see `langevin.models.centring`); True for all
-            that can be.
+            that can be. "auto" leaves it to an engine how far to centre each site whose scale is unknown itself.
 
     Example:
         >>> import numpyro, numpyro.distributions as dist
@@ -57,7 +60,7 @@ class Program:
     function: Callable[..., Any]
     constants: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: str | tuple[str, ...] | None = None
-    noncentred: bool | tuple[str, ...] = False
+    noncentred: Noncentred = False
 
     def posterior(self, table: Table, *, minibatch: bool = False) -> Posterior:
         """The target on these rows.
@@ -109,21 +112,26 @@ class Program:
         if sites.obstacles:
             raise ModelError(sites.obstacles[0])
         self._check_noncentred(sites)
-        dtype = jnp.result_type(float)
+        data, dtype = as_arrays(table, copy=not minibatch), jnp.result_type(float)
+        sites = dataclasses.replace(sites, adjustable=self._adjustable(sites, data))
+        like = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in sites.shapes.items()}
         model = Model(
-            terms=lambda position, batch: self._terms(sites, position, batch),
-            report=lambda position, data, hidden: self._report(sites, position, data, hidden),
+            terms=functools.partial(self._terms, sites),
+            report=functools.partial(self._report, sites),
             start=lambda generator: _start(sites, generator),
-            like={name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in sites.shapes.items()},
+            like=like,
             dims=tuple((name, sites.dims[name]) for name in sites.reported),
-            explain=lambda position, data: self._explain(sites, position, data),
-            gaussian_priors=lambda position, batch: self._gaussian_priors(sites, position, batch),
+            explain=functools.partial(self._explain, sites),
+            gaussian_priors=functools.partial(self._gaussian_priors, sites),
+            adjustable={name: like[name] for name in sites.adjustable},
+            recentred=functools.partial(self._recentred, sites),
         )
         # Where minibatches are asked for, `structure.find` checked that the rows are independent.
-        return Posterior(as_arrays(table, copy=not minibatch), model, table.num_rows, by_rows=minibatch)
+        target = Posterior(data, model, table.num_rows, by_rows=minibatch)
+        return target.with_centring({name: np.zeros(like[name].shape) for name in sites.adjustable})
 
     def _joint(self, table: Table, sites: Structure, minibatch: bool) -> Joint:
-        if self.noncentred:
+        if self.noncentred not in (False, "auto"):
             raise ModelError("`noncentred` is not for a guide, which has its own sites. Leave it out.")
         called = Called(self.function, self.constants)
         return Joint(as_arrays(table, copy=not minibatch), called, sites, table.num_rows)
@@ -145,7 +153,7 @@ class Program:
             ) from error
 
     def _check_noncentred(self, found: Structure) -> None:
-        if isinstance(self.noncentred, bool):
+        if isinstance(self.noncentred, bool) or self.noncentred == "auto":
             return
         for name in self.noncentred:
             if name not in found.shapes:
@@ -158,29 +166,56 @@ class Program:
                     f"{', '.join(found.with_scale) or 'none'}."
                 )
 
+    def _adjustable(self, found: Structure, data: Batch) -> tuple[str, ...]:
+        """The sites whose centring is to be chosen: those whose scale depends on other sites."""
+        if self.noncentred != "auto" or not found.with_scale or len(found.shapes) < 2:
+            return ()
+
+        def scales(**position: jax.Array) -> dict[str, jax.Array]:
+            trace = self._trace(position, data, {})
+            sites = {name: trace[name] for name in found.with_scale}
+            return {
+                name: scale_of(site["fn"])
+                for name, site in sites.items()
+                # Inside `scan`, a site's distribution is that of all its times.
+                if is_adjustable(site["fn"]) and site["fn"].shape() == found.values[name].shape
+            }
+
+        dtype = jnp.result_type(float)
+        zeros = {name: np.zeros(shape, dtype) for name, shape in found.shapes.items()}
+        depends = eval_provenance(scales, **zeros)
+        return tuple(name for name, on in depends.items() if on)
+
     def _is_noncentred(self, site: dict[str, Any]) -> bool:
-        asked = self.noncentred if isinstance(self.noncentred, bool) else site["name"] in self.noncentred
+        asked = self.noncentred is True or (isinstance(self.noncentred, tuple) and site["name"] in self.noncentred)
         return asked and can_be_noncentred(site["fn"])
 
-    def _trace(self, position: Position, batch: Batch) -> dict[str, Any]:
+    def _has_own_density(self, found: Structure, site: dict[str, Any]) -> bool:
+        """Whether the position holds the site itself, and not something that was given its log-density already."""
+        return site["name"] not in found.adjustable and not self._is_noncentred(site)
+
+    def _trace(self, position: Position, batch: Batch, centring: Centring) -> dict[str, Any]:
         def substitute(site: dict[str, Any]) -> Any:
-            return place_site(position, site, noncentred=site["type"] == "sample" and self._is_noncentred(site))
+            noncentred = site["type"] == "sample" and self._is_noncentred(site)
+            return place_site(position, site, noncentred=noncentred, centring=centring.get(site["name"]))
 
         program = handlers.substitute(self.call, substitute_fn=substitute)
         with outline.HANDLERS:
             return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
 
-    def _terms_of(self, trace: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _terms_of(self, found: Structure, trace: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The sites whose log-probabilities are terms of the log-density; that of a noise is already among them."""
         for name, site in trace.items():
-            if site["type"] == "sample" and (outline.is_observed(site) or not self._is_noncentred(site)):
+            if site["type"] == "sample" and (outline.is_observed(site) or self._has_own_density(found, site)):
                 yield name, site
 
-    def _terms(self, found: Structure, position: Position, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    def _terms(
+        self, found: Structure, position: Position, batch: Batch, centring: Centring
+    ) -> tuple[jax.Array, jax.Array]:
         log_prior: Any = 0.0
         by_row, whole = [], []
         log_dets = {log_det_of(name) for name in found.shapes}
-        for name, site in self._terms_of(self._trace(position, batch)):
+        for name, site in self._terms_of(found, self._trace(position, batch, centring)):
             log_prob = outline.log_prob(site)
             row_dim = outline.row_dim(site, found.row_plates)
             observed = outline.is_observed(site) and name not in log_dets
@@ -194,10 +229,21 @@ class Program:
             return jnp.asarray(log_prior), sum(by_row[1:], by_row[0])
         return jnp.asarray(log_prior), jnp.stack(whole) if whole else jnp.zeros(0)
 
-    def _gaussian_priors(self, found: Structure, position: Position, batch: Batch) -> dict[str, Any]:
+    def _recentred(
+        self, found: Structure, position: Position, batch: Batch, centring: Centring, other: Centring
+    ) -> Position:
+        trace = self._trace(position, batch, centring)
+        moved = {
+            name: recentred(trace[name]["fn"], position[name], centring[name], other[name]) for name in found.adjustable
+        }
+        return {**position, **moved}
+
+    def _gaussian_priors(
+        self, found: Structure, position: Position, batch: Batch, centring: Centring
+    ) -> dict[str, Any]:
         priors = {}
-        for name, site in self._trace(position, batch).items():
-            if name not in found.shapes or site["scale"] is not None or self._is_noncentred(site):
+        for name, site in self._trace(position, batch, centring).items():
+            if name not in found.shapes or site["scale"] is not None or not self._has_own_density(found, site):
                 continue
             prior = unwrapped(site["fn"], masks=False)
             if type(prior) is dist.Normal:
@@ -205,18 +251,18 @@ class Program:
         return priors
 
     def _report(
-        self, sites: Structure, position: Position, batch: Batch, hidden: frozenset[str]
+        self, sites: Structure, position: Position, batch: Batch, hidden: frozenset[str], centring: Centring
     ) -> dict[str, jax.Array]:
-        trace = self._trace(position, batch)
+        trace = self._trace(position, batch, centring)
         return {name: jnp.asarray(trace[name]["value"]) for name in sites.reported if name not in hidden}
 
-    def _explain(self, found: Structure, position: Position, batch: Batch) -> str:
+    def _explain(self, found: Structure, position: Position, batch: Batch, centring: Centring) -> str:
         sites: dict[str, dict[str, Any]] = {}
 
         @jax.jit
         def log_probs(position: Position, batch: Batch) -> dict[str, jax.Array]:
             # Compiled: on numbers, NumPyro would raise an error at a bad parameter, and not say of which site.
-            sites.update(self._terms_of(self._trace(position, batch)))
+            sites.update(self._terms_of(found, self._trace(position, batch, centring)))
             return {name: outline.log_prob(site) for name, site in sites.items()}
 
         found_log_probs = log_probs(position, batch)

@@ -60,6 +60,7 @@ class Structure:
         values: For each latent site, what its value is like.
         params: The names of the `numpyro.param` sites.
         obstacles: What stands in the way of a log-density over unconstrained positions, in sentences; empty if nothing.
+        adjustable: The latent sites whose centring is to be chosen: those with a scale that is unknown itself.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -72,6 +73,7 @@ class Structure:
     values: dict[str, Value]
     params: tuple[str, ...]
     obstacles: tuple[str, ...]
+    adjustable: tuple[str, ...] = ()
 
     def without(self, names: Iterable[str]) -> Structure:
         """The structure of the program with these sites fixed."""

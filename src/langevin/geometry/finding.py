@@ -1,0 +1,350 @@
+"""Where the posterior is and what shape it has, for every engine: a Gaussian q in its typical set, and a centring.
+
+Stages, with up to `MOST_DENSE` coordinates:
+
+1. "mode": every start climbs by damped Newton steps on a sample of the rows (`climbing`); the highest then on all rows.
+2. "shape": from the Gaussian that the curvature there makes, natural gradients lead to the one that is nearest to the
+   posterior (`gaussian`), first on the sample with the gradient of all rows added to it, then on all rows. The mode of
+   a hierarchy may be far from where its mass is: this is why the mode is not the end.
+
+With more, "mode" is a fit of independent Gaussians by minibatches, and "shape" goes on with a control variate
+(`online`), all starts side by side: what they disagree in is the error.
+
+Sites whose centring can be chosen begin non-centred. After "mode", or a first "shape", the variance v of an element's
+noise tells how far to centre it: by 1 - v. Then the shape is found anew. All control state is plain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from langevin.contracts import State
+from langevin.data.batches import Batches
+from langevin.geometry import climbing, evaluating, gaussian, online
+from langevin.geometry.starts import flattened, unflattened
+from langevin.posterior import Centring, Position, Posterior
+from langevin.run.compilation import Programs
+from langevin.run.seeds import Seed
+
+MOST_DENSE = 128
+# Below this, a site is left non-centred altogether.
+LEAST_CENTRING = 0.1
+STEPS_A_ROUND = 4000
+STEPS_A_CALL = 500
+MOST_ROUNDS = 5
+RATE, LAST_RATE = 0.05, 1e-2
+CLIMB, LAST_CLIMB = 0.1, 1e-4
+AVERAGED = 0.25
+MOST_DISAGREEMENT = 0.02
+LOOKS_ON_ALL_ROWS = 3
+# In so many units of q a start's mode is another one.
+FAR = 4.0
+
+
+class Found(NamedTuple):
+    """What was found.
+
+    Attributes:
+        centring: For each site whose centring can be chosen.
+        centre: The mean of q, flat.
+        factor: R with covariance R R^T, (size, size); or the scales of independent coordinates, (size,).
+        modes: Where each start is to begin, flat.
+        error: The largest error of a mean of q, in scales, or of a scale, as a ratio.
+        bounds: The bound at every look.
+    """
+
+    centring: Centring
+    centre: np.ndarray
+    factor: np.ndarray
+    modes: np.ndarray
+    error: float
+    bounds: np.ndarray
+
+
+class Finder:
+    """Finds them for one target. What changes is in a plain state.
+
+    Args:
+        target: The posterior, its rows in random order if there are minibatches.
+        example: A position, for its shape.
+        batches: How minibatches are drawn; None for all rows.
+        programs: The compiled programs of the run.
+        seed: Everything random is a function of it.
+        independent: Whether q has independent coordinates; if not, it has a full covariance where that is affordable.
+    """
+
+    def __init__(
+        self,
+        target: Posterior,
+        example: Position,
+        batches: Batches | None,
+        programs: Programs,
+        seed: Seed,
+        *,
+        independent: bool = False,
+    ) -> None:
+        self._target, self._example, self._batches = target, example, batches
+        self._programs, self._seed = programs, seed
+        self._size, self._dtype = flattened(example).size, flattened(example).dtype
+        self.is_dense = self._size <= MOST_DENSE
+        self._independent = independent
+        self._sample = evaluating.row_sample(target) if self.is_dense else None
+
+    def begin(self, starts: np.ndarray) -> State:
+        """From flat starts (starts, size) with finite log-densities."""
+        nothing = {name: np.zeros(leaf.shape) for name, leaf in self._target.model.adjustable.items()}
+        state = {"stage": "mode", "starts": starts, "centring": nothing, "placed": not nothing, "found": None}
+        if self.is_dense:
+            return state | {"climb": climbing.begin(starts), "on_all_rows": self._sample is None}
+        return state | self._next_round(0, online.begin(starts.astype(self._dtype)))
+
+    def advance(self, state: State, limit: int) -> tuple[State, int, int, int]:
+        """At most so many steps; the state, how many there were, how many of the stage are done, and of how many."""
+        if not self.is_dense:
+            return self._advance_online(state, limit)
+        if state["stage"] == "mode":
+            state = self._climbed(state)
+            return state, 1, state["climb"]["count"], climbing.MOST_CLIMBS
+        state = self._looked(state)
+        return state, 1, state["q"]["number"], gaussian.MOST_LOOKS
+
+    @staticmethod
+    def found(state: State) -> Found | None:
+        """What was found; None if there is more to do."""
+        return None if state["found"] is None else Found(**state["found"])
+
+    def target(self, state: State) -> Posterior:
+        """The posterior with the centring so far."""
+        return self._target.with_centring(state["centring"])
+
+    # Few coordinates.
+
+    def _climbed(self, state: State) -> State:
+        climb, target = state["climb"], self.target(state)
+        tried = climb["tried"].astype(self._dtype)
+        if not state["on_all_rows"] or self._sample is None:
+            found = self._programs(evaluating.curvatures, None, target, tried, self._example, self._sample)
+            climb = climbing.climbed(climb, found)
+            if not climb["arrived"].all() and climb["count"] < climbing.MOST_CLIMBS:
+                return state | {"climb": climb}
+            state = state | {"climb": climb, "tops": climb["here"], "heights": climb["height"]}
+            best = int(np.argmax(climb["height"]))
+            if self._sample is None:
+                return self._with_q(state, climb["here"][best], climb["curvature"][best])
+            one = climbing.begin(climb["here"][best : best + 1])
+            one |= {"curvature": climb["curvature"][best : best + 1], "damping": np.full(1, 1e-9)}
+            return state | {"climb": one, "on_all_rows": True}
+        part = evaluating.parts(target, 1)
+        found = self._programs(evaluating.slopes, part, target, tried, self._example, None)
+        climb = climbing.climbed(climb, found, climbing.NEAR_ON_ALL_ROWS)
+        state = state | {"climb": climb}
+        if not climb["arrived"].all() and climb["count"] < climbing.MOST_ON_ALL_ROWS:
+            return state
+        return self._with_q(state, climb["here"][0], climb["curvature"][0])
+
+    def _with_q(self, state: State, mode: np.ndarray, curvature: np.ndarray) -> State:
+        factor = climbing.factor(curvature)
+        if self._independent:
+            factor = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(curvature)), 1e-30))
+        offset = 0.0
+        if self._sample is not None:
+            # The sample's gradient lacks this.
+            of_sample = self._programs(
+                evaluating.curvatures,
+                None,
+                self.target(state),
+                np.repeat(mode[None], len(state["starts"]), axis=0).astype(self._dtype),
+                self._example,
+                self._sample,
+            )[1]
+            offset = state["climb"]["gradient"][0] - np.asarray(of_sample, np.float64)[0]
+        q = gaussian.begin(mode, factor)
+        return state | {"stage": "shape", "q": q, "anchor": mode, "offset": offset, "on_all_rows": self._sample is None}
+
+    def _looked(self, state: State) -> State:
+        q, target = state["q"], self.target(state)
+        generator = self._seed.child("shape").generator(len(q["bounds"]) + 1000 * state["placed"])
+        rows = gaussian.directions(generator, self._size)
+        at = gaussian.points(q, rows)
+        batch = None if state["on_all_rows"] else self._sample
+        part = evaluating.parts(target, len(at)) if batch is None else (len(at), None)
+        found = self._programs(evaluating.slopes, part, target, at.astype(self._dtype), self._example, batch)
+        heights, gradients = (np.asarray(one, np.float64) for one in found)
+        if batch is not None:
+            heights, gradients = heights + (at - state["anchor"]) @ state["offset"], gradients + state["offset"]
+        q = gaussian.improved(q, rows, (heights, gradients))
+        state = state | {"q": q}
+        if q["caution"] >= gaussian.MOST_CAUTION and q["bound"] == -np.inf:
+            return self._from_a_start(state)
+        enough = state["on_all_rows"] and self._sample is not None and len(q["moves"]) >= LOOKS_ON_ALL_ROWS
+        if not gaussian.is_found(q) and not enough:
+            return state
+        if not state["placed"]:
+            return self._placed(state)
+        if not state["on_all_rows"]:
+            q = gaussian.begin(q["centre"], q["factor"]) | {"bounds": q["bounds"]}
+            return state | {"on_all_rows": True, "q": q}
+        return self._with_found(state)
+
+    def _from_a_start(self, state: State) -> State:
+        """The mode has no q around it: the density may have no top there. From a start, then, where q is small."""
+        number = state.get("retried", 0)
+        start = state["starts"][number % len(state["starts"])].astype(np.float64)
+        scale = np.full(self._size, online.FIRST_SCALE)
+        q = gaussian.begin(start, scale if self._independent else np.diag(scale))
+        return state | {"q": q, "retried": number + 1, "on_all_rows": True, "tops": state["starts"].astype(np.float64)}
+
+    def _placed(self, state: State) -> State:
+        """With the centring chosen, and q moved there."""
+        q, target = state["q"], self.target(state)
+        covariance = _covariance(q["factor"])
+        alone = 1 / np.diagonal(np.linalg.inv(covariance)) if q["factor"].ndim == 2 else np.diagonal(covariance)
+        centring = self._chosen(target, alone)
+        state = state | {"placed": True}
+        if not any(values.any() for values in centring.values()):
+            return state | {"q": q | {"number": q["number"]}}
+        points = np.stack([q["centre"], q["centre"]])
+        points[1] += np.where(self._adjusted(), np.sqrt(alone), 0.0)
+        here, there = self._moved(target, points, centring)
+        ratio = np.where(self._adjusted(), np.abs(there - here) / np.sqrt(alone), 1.0)
+        factor = q["factor"] * (ratio[:, None] if q["factor"].ndim == 2 else ratio)
+        tops = self._moved(target, state["tops"], centring)
+        state = state | {"centring": centring, "tops": tops, "anchor": here}
+        state["q"] = gaussian.begin(here, factor) | {"bounds": q["bounds"]}
+        if self._sample is not None:
+            # What the sample lacks was known where it was: from here on, all rows.
+            state["on_all_rows"] = True
+        return state
+
+    def _with_found(self, state: State) -> State:
+        q, tops = state["q"], state["tops"]
+        covariance = _covariance(q["factor"])
+        gaps = tops - q["centre"]
+        squares = np.einsum("ci,ij,cj->c", gaps, np.linalg.inv(covariance), gaps)
+        far = squares > self._size + FAR * np.sqrt(2 * self._size)
+        modes = np.where((far & np.isfinite(tops).all(axis=1))[:, None], tops, q["centre"])
+        if not state.get("retried", 0):
+            # A start whose top is far lower has not climbed another mode: it was stuck on its way.
+            lower = state["heights"] < state["heights"].max() - self._size - 10
+            modes = np.where(lower[:, None], q["centre"], modes)
+        factor = q["factor"] if q["factor"].ndim == 1 else np.linalg.cholesky(covariance)
+        error = gaussian.error(q, least=LOOKS_ON_ALL_ROWS)
+        return state | {"found": Found(state["centring"], q["centre"], factor, modes, error, q["bounds"])._asdict()}
+
+    # Many coordinates.
+
+    def _next_round(self, number: int, fits: online.Fits, slope: np.ndarray | None = None) -> State:
+        mean = np.asarray(fits.mean)
+        slope = np.zeros_like(mean) if slope is None else slope
+        return {"round": number, "step": 0, "fits": tuple(jax.tree.leaves(fits)), "anchor": mean, "slope": slope}
+
+    def _fits(self, state: State) -> online.Fits:
+        like = online.begin(np.zeros((1, self._size), self._dtype))
+        return jax.tree.unflatten(jax.tree.structure(like), state["fits"])
+
+    def _advance_online(self, state: State, limit: int) -> tuple[State, int, int, int]:
+        step, number = state["step"], state["round"]
+        average_from = STEPS_A_ROUND - int(AVERAGED * STEPS_A_ROUND)
+        fits = self._fits(state)
+        if step == average_from:
+            zeros = np.zeros_like(state["anchor"])
+            fits = fits._replace(origin=(fits.mean, fits.log_scale), sums=(zeros, zeros))
+        until = average_from if step < average_from else STEPS_A_ROUND
+        count = min(limit, STEPS_A_CALL, until - step)
+        schedule = np.zeros((STEPS_A_CALL, 3), self._dtype)
+        schedule[:count] = _schedule(number, step + np.arange(count))
+        seed = self._seed.child("online", number)
+        words = np.stack([seed.child("rows").key_words(), seed.child("noise").key_words()])
+        fits, bounds = self._programs(
+            online.steps,
+            (self._batches, number > 0),
+            self.target(state),
+            self._example,
+            fits,
+            online.Round(state["anchor"], state["slope"], words),
+            schedule,
+            np.asarray([count, step], np.int32),
+        )
+        state = state | {"step": step + count, "fits": tuple(jax.tree.leaves(fits))}
+        state["bounds"] = np.append(state.get("bounds", np.zeros(0)), float(np.mean(bounds)))
+        if state["step"] == STEPS_A_ROUND:
+            state = self._after_round(state, fits)
+        return state, count, number * STEPS_A_ROUND + step + count, MOST_ROUNDS * STEPS_A_ROUND
+
+    def _after_round(self, state: State, fits: online.Fits) -> State:
+        averaged = int(AVERAGED * STEPS_A_ROUND)
+        mean, log_scale = (
+            np.asarray(origin, np.float64) + np.asarray(total, np.float64) / averaged
+            for origin, total in zip(fits.origin, fits.sums, strict=True)
+        )
+        target, number = self.target(state), state["round"]
+        scale = np.exp(log_scale)
+        if not state["placed"]:
+            centring = self._chosen(target, np.mean(scale**2, axis=0))
+            state = state | {"placed": True, "centring": centring}
+            points = np.concatenate([mean, mean + np.where(self._adjusted(), scale, 0.0)])
+            here, there = np.split(self._moved(target, points, centring), 2)
+            scale = np.where(self._adjusted(), np.abs(there - here), scale)
+            mean, target = here, target.with_centring(centring)
+        error = np.inf
+        if number > 0:
+            apart = np.abs(mean - state["anchor"]) / scale
+            error = float(max(_spread(mean / scale.mean(axis=0)), _spread(np.log(scale)), apart.mean(axis=0).max() / 4))
+        if number > 0 and (error < MOST_DISAGREEMENT or number + 1 >= MOST_ROUNDS):
+            centre, scale = mean.mean(axis=0), np.exp(np.log(scale).mean(axis=0))
+            found = Found(state["centring"], centre, scale, mean, error, state["bounds"])
+            return state | {"found": found._asdict()}
+        at = mean.astype(self._dtype)
+        part = evaluating.parts(target, len(at))
+        slope = np.asarray(self._programs(evaluating.slopes, part, target, at, self._example, None)[1])
+        return state | {"stage": "shape"} | self._next_round(number + 1, online.begin(at, scale), slope)
+
+    # Both.
+
+    def _adjusted(self) -> np.ndarray:
+        """Which coordinates belong to sites whose centring can be chosen."""
+        names = self._target.model.adjustable
+        if not names:
+            return np.zeros(self._size, bool)
+        return flattened({name: np.full(np.shape(leaf), name in names) for name, leaf in self._example.items()})
+
+    def _chosen(self, target: Posterior, variance: np.ndarray) -> dict[str, np.ndarray]:
+        """How far to centre each element, from the variances of the noises."""
+        left = unflattened(self._example, variance)
+        chosen = {}
+        for name in target.model.adjustable:
+            values = np.clip(1 - np.asarray(left[name], np.float64), 0.0, 1.0)
+            chosen[name] = np.where(values < LEAST_CENTRING, 0.0, values)
+        return chosen
+
+    def _moved(self, target: Posterior, points: np.ndarray, centring: Centring) -> np.ndarray:
+        """Flat positions under another centring."""
+        position = unflattened(self._example, points.astype(self._dtype))
+        moved = self._programs(_recentred, len(points), target, position, dict(centring))
+        leaves = [np.asarray(leaf, np.float64).reshape(len(points), -1) for leaf in jax.tree.leaves(moved)]
+        return np.concatenate(leaves, axis=1)
+
+
+def _recentred(_: int, target: Posterior, positions: Position, centring: Centring) -> Position:
+    return jax.vmap(lambda position: target.recentred(position, centring))(positions)
+
+
+def _schedule(number: int, step: np.ndarray) -> np.ndarray:
+    """For each step the rate in scales of q, the plain rate of a climb, and whether to average."""
+    part = step / STEPS_A_ROUND
+    rate = RATE * (LAST_RATE + (1 - LAST_RATE) * (1 + np.cos(np.pi * part)) / 2)
+    climb = CLIMB * (LAST_CLIMB / CLIMB) ** (2 * part)
+    climb = np.where((part < 0.5) & (number == 0), climb, 0.0)
+    return np.stack([rate, climb, part >= 1 - AVERAGED], axis=1)
+
+
+def _covariance(factor: np.ndarray) -> np.ndarray:
+    return factor @ factor.T if factor.ndim == 2 else np.diag(factor**2)
+
+
+def _spread(values: np.ndarray) -> float:
+    """The largest standard error of the mean over fits."""
+    return float((values.std(axis=0, ddof=1) / np.sqrt(len(values))).max()) if len(values) > 1 else np.inf
