@@ -58,10 +58,11 @@ class Blocks:
             for is_judged, what in whats.items()
         }
 
-    def draw(self, parameters: Any, drawn: int) -> tuple[int, tuple[Draws, ...], np.ndarray]:
+    def draw(self, objective: Objective, parameters: Any, drawn: int) -> tuple[int, tuple[Draws, ...], np.ndarray]:
         """The rest of a block.
 
         Args:
+            objective: The approximation, as it is now.
             parameters: Of q.
             drawn: How many draws each chain has.
 
@@ -72,7 +73,7 @@ class Blocks:
         number, first = divmod(drawn, length)
         last = min(length, self._plan.num_draws - number * length)
         is_judged = self._objective.has_ratios and number * length * num_chains < self._most_judged
-        out = self._reports[is_judged](self._objective, parameters, self._noise(number))
+        out = self._reports[is_judged](objective, parameters, self._noise(number))
         position, reported, *terms = jax.tree.map(np.asarray, out)
         if not is_judged:
             terms = [np.full(length * num_chains, np.nan, self._dtype)] * 2

@@ -207,7 +207,7 @@ class VariationalEngine:
         num_draws = self._plan.num_draws
         if state["drawn"] >= num_draws:
             return state, Chunk("drawing", 0, num_draws, num_draws, finished=True)
-        drawn, draws, terms = self._blocks.draw(self._chosen(state), state["drawn"])
+        drawn, draws, terms = self._blocks.draw(self._objective, self._chosen(state), state["drawn"])
         judged = np.concatenate([state["judged"], terms], axis=1)
         chunk = Chunk("drawing", 1, drawn, num_draws, {}, draws, finished=drawn >= num_draws)
         return state | {"drawn": drawn, "judged": judged}, chunk

@@ -5,14 +5,14 @@ Second derivatives go backwards twice: not every function can be differentiated 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from langevin.posterior import Batch, Position, Posterior
+from langevin.posterior import Batch, Position, Posterior, num_rows
 
 MOST_ROWS = 16_384
 # Numbers of one row at all points that are computed side by side.
@@ -31,22 +31,44 @@ def evenly(num_data: int, count: int) -> np.ndarray:
     return (np.arange(count) * num_data // count).astype(np.int32)
 
 
-def slopes(
-    static: tuple[int, int | None], target: Posterior, points: jax.Array, example: Position, rows: Batch | None
-) -> Any:
+class Parts(NamedTuple):
+    """How `slopes` takes its work apart.
+
+    Attributes:
+        num_points: How many points there are.
+        num_rows: How many rows to take at once; None for all.
+        at_once: How many points to take side by side, if all rows are taken at once.
+    """
+
+    num_points: int
+    num_rows: int | None
+    at_once: int
+
+
+def parts(target: Posterior, num_points: int, rows: Batch | None = None) -> Parts:
+    """What fits into memory, on all rows or on these."""
+    most = max(MOST_AT_ONCE // num_points, 1)
+    num_data = target.num_data if rows is None else num_rows(rows)
+    if rows is None and target.by_rows and num_data > most:
+        return Parts(num_points, most, num_points)
+    return Parts(num_points, None, num_points if num_data <= most or target.by_rows else 1)
+
+
+def slopes(static: Parts, target: Posterior, points: jax.Array, example: Position, rows: Batch | None) -> Any:
     """Log-densities (points,) and gradients (points, size).
 
     Args:
-        static: How many points there are, and how many rows to take at once (None for all): see `parts`.
+        static: How to take it apart: see `parts`.
         target: The posterior.
         points: Flat positions (points, size).
         example: A position, for its shape.
         rows: Some of the rows, which then stand for all; None for all.
     """
     _, unravel = ravel_pytree(example)
-    rows_a_part = static[1]
+    rows_a_part = static.num_rows
     if rows_a_part is None:
-        return jax.vmap(jax.value_and_grad(lambda x: target.log_density(unravel(x), rows)))(points)
+        one = jax.value_and_grad(lambda x: target.log_density(unravel(x), rows))
+        return jax.vmap(one)(points) if static.num_points <= static.at_once else jax.lax.map(one, points)
     num_parts = -(-target.num_data // rows_a_part)
 
     def add(total: Any, part: jax.Array) -> tuple[Any, None]:
@@ -65,12 +87,6 @@ def slopes(
 
     zeros = (jnp.zeros(len(points), points.dtype), jnp.zeros_like(points))
     return jax.lax.scan(add, zeros, jnp.arange(num_parts))[0]
-
-
-def parts(target: Posterior, num_points: int) -> tuple[int, int | None]:
-    """How many points there are, and how many rows to take at once; None for all."""
-    most = max(MOST_AT_ONCE // num_points, 1)
-    return num_points, None if not target.by_rows or target.num_data <= most else most
 
 
 def curvatures(_: None, target: Posterior, points: jax.Array, example: Position, rows: Batch | None) -> Any:

@@ -11,7 +11,8 @@ With more, "mode" is a fit of independent Gaussians by minibatches, and "shape" 
 (`online`), all starts side by side: what they disagree in is the error.
 
 Sites whose centring can be chosen begin non-centred. After "mode", or a first "shape", the variance v of an element's
-noise tells how far to centre it: by 1 - v. Then the shape is found anew. All control state is plain.
+noise tells how far to centre it: by 1 - v. Then the shape is found anew, and the
+form with the higher bound is kept (for many coordinates, the latter). All control state is plain.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from langevin.run.seeds import Seed
 
 MOST_DENSE = 128
 # Below this, a site is left non-centred altogether.
-LEAST_CENTRING = 0.1
+LEAST_CENTRING = 0.3
 STEPS_A_ROUND = 4000
 STEPS_A_CALL = 500
 MOST_ROUNDS = 5
@@ -170,7 +171,7 @@ class Finder:
         rows = gaussian.directions(generator, self._size)
         at = gaussian.points(q, rows)
         batch = None if state["on_all_rows"] else self._sample
-        part = evaluating.parts(target, len(at)) if batch is None else (len(at), None)
+        part = evaluating.parts(target, len(at), batch)
         found = self._programs(evaluating.slopes, part, target, at.astype(self._dtype), self._example, batch)
         heights, gradients = (np.asarray(one, np.float64) for one in found)
         if batch is not None:
@@ -212,7 +213,7 @@ class Finder:
         ratio = np.where(self._adjusted(), np.abs(there - here) / np.sqrt(alone), 1.0)
         factor = q["factor"] * (ratio[:, None] if q["factor"].ndim == 2 else ratio)
         tops = self._moved(target, state["tops"], centring)
-        state = state | {"centring": centring, "tops": tops, "anchor": here}
+        state = state | {"centring": centring, "tops": tops, "anchor": here, "noncentred": (q, state["tops"])}
         state["q"] = gaussian.begin(here, factor) | {"bounds": q["bounds"]}
         if self._sample is not None:
             # What the sample lacks was known where it was: from here on, all rows.
@@ -221,6 +222,10 @@ class Finder:
 
     def _with_found(self, state: State) -> State:
         q, tops = state["q"], state["tops"]
+        if "noncentred" in state and gaussian.mean_bound(state["noncentred"][0]) > gaussian.mean_bound(q):
+            # The bound decides in which form q is nearer.
+            q, tops = state["noncentred"]
+            state = state | {"centring": {name: np.zeros_like(value) for name, value in state["centring"].items()}}
         covariance = _covariance(q["factor"])
         gaps = tops - q["centre"]
         squares = np.einsum("ci,ij,cj->c", gaps, np.linalg.inv(covariance), gaps)

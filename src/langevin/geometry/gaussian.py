@@ -126,3 +126,9 @@ def error(q: State, least: int = LEAST_LOOKS) -> float:
 def is_found(q: State) -> bool:
     """Whether q is known well enough, or there were enough looks."""
     return error(q) < TOLERANCE or q["number"] >= MOST_LOOKS
+
+
+def mean_bound(q: State) -> float:
+    """The bound of late: a mean over looks, in which its noise is small."""
+    recent = q["bounds"][-min(max(len(q["moves"]) // 2, 1), 20) :]
+    return float(np.mean(recent))

@@ -18,7 +18,7 @@ from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed, key_of
 from langevin.tuning import Tuning
 
-NUM_NOISE_DRAWS = 16
+NUM_NOISE_DRAWS = 4
 NUM_WIDTH_DRAWS = 40
 MOST_BYTES = 200_000_000
 

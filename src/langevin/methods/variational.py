@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from langevin import checks
 from langevin.contracts import Needs, Plan
+from langevin.engines.nearest import NearestEngine, has_nearest
 from langevin.engines.variational import VariationalEngine
 from langevin.errors import SettingError
 from langevin.methods.base import Method
 from langevin.variational.build import objective_of
 from langevin.variational.flow import is_flow
+from langevin.variational.objective import OfPositions
 
 if TYPE_CHECKING:
     import optax
@@ -105,10 +107,18 @@ class VI(Method):
         del plan
         return "the member of a family that is nearest to the posterior, in the divergence that favours narrow ones."
 
-    def engine(self, target: Any, plan: Plan) -> VariationalEngine:
+    def engine(self, target: Any, plan: Plan) -> VariationalEngine | NearestEngine:
         """The engine of a run."""
         objective = objective_of(self, target, None if plan.batches is None else plan.batches.size)
+        if self._leaves_it_open and isinstance(objective, OfPositions) and has_nearest(objective.family):
+            return NearestEngine(self, objective, plan)
         return VariationalEngine(self, objective, plan)
+
+    @property
+    def _leaves_it_open(self) -> bool:
+        """Whether no setting says how q is to be found."""
+        settings = ("gradient", "num_particles", "bound", "optimizer", "learning_rate", "num_steps")
+        return all(getattr(self, name) == getattr(type(self), name) for name in settings)
 
     @property
     def baseline_used(self) -> str | None:

@@ -1,0 +1,142 @@
+"""The engine of Gaussian families at their defaults: the nearest q is found by `geometry`, and draws are taken from it.
+
+Phases: "start" (a point with a finite log-density), "mode" and "shape" (see `langevin.geometry.finding`), and
+"drawing", in blocks of draws.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from langevin.contracts import Chunk, Group, Outcome, Plan, State
+from langevin.engines.drawing import Blocks, judged
+from langevin.engines.space import Space
+from langevin.geometry.finding import MOST_DENSE, Finder, Found
+from langevin.run.compilation import import_beside
+from langevin.variational.families import Family, FullRank, MeanField
+from langevin.variational.fitted import Guide
+from langevin.variational.objective import OfPositions
+
+if TYPE_CHECKING:
+    from langevin.methods.variational import VI
+
+LEAST_STARTS = 4
+# A mean that is not known to so many scales, or a scale to this ratio, is said not to be settled.
+MOST_ERROR = 0.1
+
+
+def has_nearest(family: Family) -> bool:
+    """Whether geometry finds the nearest q of a family: independent Gaussians, and for few coordinates any Gaussian."""
+    return isinstance(family, MeanField) or (isinstance(family, FullRank) and family.size <= MOST_DENSE)
+
+
+class NearestEngine:
+    """The q of a Gaussian family that is nearest to one target.
+
+    Args:
+        method: The settings, an `lv.VI`.
+        objective: The family and its target.
+        plan: What was asked of the run.
+    """
+
+    def __init__(self, method: VI, objective: OfPositions, plan: Plan) -> None:
+        import_beside()
+        self._objective, self._plan = objective, plan
+        starts = plan._replace(num_chains=max(method.num_restarts, LEAST_STARTS))
+        self._space = Space(objective.posterior, starts)
+        self._finder = Finder(
+            self._space.laid_out,
+            self._space.example,
+            plan.batches,
+            self._space.programs,
+            plan.seed.child("geometry"),
+            independent=isinstance(objective.family, MeanField),
+        )
+        self._example = objective.init(np.random.default_rng(0))
+        self._blocks = Blocks(objective, plan, self._example, self._space.programs)
+
+    @property
+    def num_chains(self) -> int:
+        """As many as were asked for."""
+        return self._plan.num_chains
+
+    def begin(self) -> State:
+        """Starts that nothing is known of."""
+        return {
+            "phase": "start",
+            "attempt": 0,
+            "positions": self._space.starts(0),
+            "finder": None,
+            "found": None,
+            "drawn": 0,
+            "judged": np.zeros((2, 0)),
+        }
+
+    def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
+        """At most so many steps; of the draws, a block."""
+        if state["phase"] == "start":
+            return self._space.search(state, "mode")
+        if state["phase"] == "drawing":
+            return self._draw(state)
+        finder = state["finder"]
+        if finder is None:
+            leaves = [np.reshape(leaf, (len(leaf), -1)) for leaf in state["positions"]]
+            finder = self._finder.begin(np.concatenate(leaves, axis=1))
+        finder, steps, done, total = self._finder.advance(finder, limit)
+        chunk = Chunk(state["phase"], steps, done, total)
+        if finder["found"] is None:
+            return state | {"finder": finder, "phase": finder["stage"]}, chunk
+        return state | {"finder": None, "phase": "drawing", "found": finder["found"]}, chunk
+
+    def finish(self, state: State) -> Outcome:
+        """How far q is from the posterior, and how well it is known."""
+        found = Found(**state["found"])
+        evidence: dict[str, dict[str, Any]] = {
+            "finite": {"density": False},
+            "optimisation": {"settled": bool(found.error < MOST_ERROR), "skipped": 0, "error": float(found.error)},
+        }
+        log_p, log_q = state["judged"]
+        if log_p.size:
+            khat, efficiency = judged(log_p - log_q)
+            evidence["ratios"] = {"khat": khat, "efficiency": efficiency, "count": len(log_p)}
+        objective, parameters = self._fitted(found)
+        arrays = {name: (tuple(f"{name}_dim_{i}" for i in range(a.ndim)), a) for name, a in parameters.items()}
+        groups = {
+            "optimisation": Group({"elbo": (("restart", "step"), np.atleast_2d(found.bounds))}, {"best": 0}),
+            "parameters": Group(arrays),
+        }
+        settings = {"thin": 1, "num_warmup": 0}
+        guide = Guide(objective, parameters)
+        return Outcome(evidence, settings, groups=groups, guide=guide, centring=found.centring)
+
+    def cut_short(self, state: State) -> State | None:
+        """A q that is on its way says nothing yet."""
+        return state | {"drawn": 0, "judged": np.zeros((2, 0))} if state["phase"] == "drawing" else None
+
+    def fingerprint(self) -> str:
+        """A digest of all that is computed of the model."""
+        return self._space.fingerprint()
+
+    def _draw(self, state: State) -> tuple[State, Chunk]:
+        num_draws = self._plan.num_draws
+        if state["drawn"] >= num_draws:
+            return state, Chunk("drawing", 0, num_draws, num_draws, finished=True)
+        objective, parameters = self._fitted(Found(**state["found"]))
+        drawn, draws, terms = self._blocks.draw(objective, parameters, state["drawn"])
+        chunk = Chunk("drawing", 1, drawn, num_draws, {}, draws, finished=drawn >= num_draws)
+        return state | {"drawn": drawn, "judged": np.concatenate([state["judged"], terms], axis=1)}, chunk
+
+    def _fitted(self, found: Found) -> tuple[OfPositions, dict[str, np.ndarray]]:
+        """The objective with the centring that was chosen, and the parameters of its family."""
+        posterior = self._objective.posterior.with_centring(found.centring)
+        full = found.factor.ndim == 2
+        scale = np.diagonal(found.factor) if full else found.factor
+        parameters = {"mean": found.centre, "log_scale": np.log(scale)}
+        if full:
+            parameters["below"] = np.tril(found.factor / scale[:, None], -1)
+        like = jax.tree.map(lambda value, leaf: np.asarray(value, np.asarray(leaf).dtype), parameters, self._example)
+        return dataclasses.replace(self._objective, posterior=posterior), like
