@@ -54,7 +54,7 @@ class NearestEngine:
             plan.batches,
             self._space.programs,
             plan.seed.child("geometry"),
-            independent=isinstance(objective.family, MeanField),
+            covariance="independent" if isinstance(objective.family, MeanField) else "full",
         )
         self._example = objective.init(np.random.default_rng(0))
         self._blocks = Blocks(objective, plan, self._example, self._space.programs)

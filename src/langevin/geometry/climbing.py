@@ -1,7 +1,7 @@
 """To the modes of a target with few coordinates: damped Newton steps (Levenberg-Marquardt), kept only where it rises.
 
-Every start climbs on a sample of the rows. The highest goes on with the gradient of all rows and the curvature of the
-sample. All linear algebra is in double precision, in units in which the curvature has a unit diagonal.
+Every start climbs on a sample of the rows, and the highest goes on with all of them. All linear algebra is in double
+precision, in units in which the curvature has a unit diagonal.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import numpy as np
 from langevin.contracts import State
 
 MOST_CLIMBS = 60
-MOST_ON_ALL_ROWS = 12
+MOST_ON_ALL_ROWS = 15
 # Half of the square of the distance to the mode, in posterior sds, at which a climb ends.
 NEAR = 1e-4
-NEAR_ON_ALL_ROWS = 1e-2
 # A sum over rows in single precision is known to about this share of itself.
 ROUNDING = 1e-6
 
@@ -36,20 +35,20 @@ def begin(positions: np.ndarray) -> State:
     }
 
 
-def climbed(climb: State, found: Any, near: float = NEAR) -> State:
-    """The climbers after a look at what they tried: log-densities, gradients and, if they are new, curvatures."""
-    height, gradient, *rest = (np.asarray(part, np.float64) for part in found)
+def climbed(climb: State, found: Any) -> State:
+    """The climbers after a look at what they tried: log-densities, gradients and curvatures."""
+    height, gradient, curvature = (np.asarray(part, np.float64) for part in found)
     fine = np.isfinite(height) & np.isfinite(gradient).all(axis=1)
     better = fine & (height >= climb["height"] - ROUNDING * np.abs(climb["height"])) & ~climb["arrived"]
     pick = lambda new, old: np.where(better.reshape(-1, *[1] * (old.ndim - 1)), new, old)  # noqa: E731
-    here = {"here": pick(climb["tried"], climb["here"])}
-    for name, new in zip(("height", "gradient", "curvature"), (height, gradient, *rest), strict=False):
-        here[name] = pick(np.where(np.isfinite(new), new, 0.0) if name == "curvature" else new, climb[name])
+    curvature = np.where(np.isfinite(curvature), curvature, 0.0)
+    new = {"here": climb["tried"], "height": height, "gradient": gradient, "curvature": curvature}
     damping = np.clip(np.where(better, climb["damping"] / 10, climb["damping"] * 10), 1e-9, 1e9)
-    climb = climb | here
+    climb = climb | {name: pick(values, climb[name]) for name, values in new.items()}
     steps = np.stack([newton(g, h, d) for g, h, d in zip(climb["gradient"], climb["curvature"], damping, strict=True)])
     gain = np.sum(steps * climb["gradient"], axis=1) / 2
     known = np.isfinite(climb["height"])
+    near = np.maximum(NEAR, ROUNDING * np.abs(climb["height"]))
     arrived = climb["arrived"] | (known & ((gain < near) | (damping >= 1e9)))
     tried = np.where(arrived[:, None], climb["here"], climb["here"] + steps)
     return climb | {"damping": damping, "arrived": arrived, "tried": tried, "count": climb["count"] + 1}

@@ -5,6 +5,7 @@ Second derivatives go backwards twice: not every function can be differentiated 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -69,35 +70,61 @@ def slopes(static: Parts, target: Posterior, points: jax.Array, example: Positio
     if rows_a_part is None:
         one = jax.value_and_grad(lambda x: target.log_density(unravel(x), rows))
         return jax.vmap(one)(points) if static.num_points <= static.at_once else jax.lax.map(one, points)
+    return _in_parts(
+        target, rows_a_part, lambda share: jax.vmap(jax.value_and_grad(lambda x: share(unravel(x))))(points)
+    )
+
+
+def curvatures(
+    rows_a_part: int | None, target: Posterior, points: jax.Array, example: Position, rows: Batch | None
+) -> Any:
+    """Log-densities (points,), gradients (points, size) and negative Hessians (points, size, size).
+
+    Args:
+        rows_a_part: How many rows to take at once; None for all.
+        target: The posterior.
+        points: Flat positions (points, size).
+        example: A position, for its shape.
+        rows: Some of the rows, which then stand for all; None for all.
+    """
+    _, unravel = ravel_pytree(example)
+
+    def derivatives(log_density: Callable[[jax.Array], jax.Array], x: jax.Array) -> Any:
+        value, gradient = jax.value_and_grad(log_density)(x)
+        return value, gradient, -jax.jacrev(jax.grad(log_density))(x)
+
+    def one(x: jax.Array) -> Any:
+        if rows_a_part is None:
+            return derivatives(lambda x: target.log_density(unravel(x), rows), x)
+        return _in_parts(target, rows_a_part, lambda part: derivatives(lambda x: part(unravel(x)), x))
+
+    return jax.lax.map(one, points)
+
+
+def rows_of_curvature(target: Posterior, size: int) -> int | None:
+    """How many rows to take at once for `curvatures` on all of them; None for all."""
+    most = max(MOST_AT_ONCE // size, 1)
+    return most if target.by_rows and target.num_data > most else None
+
+
+def _in_parts(target: Posterior, rows_a_part: int, compute: Callable[[Callable[[Position], jax.Array]], Any]) -> Any:
+    """The sum over parts of the rows of what is computed of each part's share of the log-density."""
     num_parts = -(-target.num_data // rows_a_part)
 
-    def add(total: Any, part: jax.Array) -> tuple[Any, None]:
+    def at(part: jax.Array) -> Any:
         first = part * rows_a_part
         # The last part is as long as the others: rows that an earlier one had do not count again.
         start = jnp.minimum(first, target.num_data - rows_a_part)
         here = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, start, rows_a_part), target.data)
         counts = start + jnp.arange(rows_a_part) >= first
 
-        def log_density(x: jax.Array) -> jax.Array:
-            log_prior, log_likelihood = target.terms(unravel(x), here)
+        def share(position: Position) -> jax.Array:
+            log_prior, log_likelihood = target.terms(position, here)
             return log_prior / num_parts + jnp.sum(jnp.where(counts, log_likelihood, 0.0))
 
-        found = jax.vmap(jax.value_and_grad(log_density))(points)
-        return jax.tree.map(jnp.add, total, found), None
+        return compute(share)
 
-    zeros = (jnp.zeros(len(points), points.dtype), jnp.zeros_like(points))
-    return jax.lax.scan(add, zeros, jnp.arange(num_parts))[0]
+    def add(part: jax.Array, total: Any) -> Any:
+        return jax.tree.map(jnp.add, total, at(part))
 
-
-def curvatures(_: None, target: Posterior, points: jax.Array, example: Position, rows: Batch | None) -> Any:
-    """Log-densities (points,), gradients (points, size) and negative Hessians (points, size, size)."""
-    _, unravel = ravel_pytree(example)
-
-    def log_density(x: jax.Array) -> jax.Array:
-        return target.log_density(unravel(x), rows)
-
-    def one(x: jax.Array) -> Any:
-        value, gradient = jax.value_and_grad(log_density)(x)
-        return value, gradient, -jax.jacrev(jax.grad(log_density))(x)
-
-    return jax.lax.map(one, points)
+    return jax.lax.fori_loop(1, num_parts, add, at(jnp.zeros((), jnp.int32)))

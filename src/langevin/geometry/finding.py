@@ -4,8 +4,7 @@ Stages, with up to `MOST_DENSE` coordinates:
 
 1. "mode": every start climbs by damped Newton steps on a sample of the rows (`climbing`); the highest then on all rows.
 2. "shape": from the Gaussian that the curvature there makes, natural gradients lead to the one that is nearest to the
-   posterior (`gaussian`), first on the sample with the gradient of all rows added to it, then on all rows. The mode of
-   a hierarchy may be far from where its mass is: this is why the mode is not the end.
+   posterior (`gaussian`). The mode of a hierarchy may be far from where its mass is: so the mode is not the end.
 
 With more, "mode" is a fit of independent Gaussians by minibatches, and "shape" goes on with a control variate
 (`online`), all starts side by side: what they disagree in is the error.
@@ -17,7 +16,7 @@ form with the higher bound is kept (for many coordinates, the latter). All contr
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -40,7 +39,12 @@ RATE, LAST_RATE = 0.05, 1e-2
 CLIMB, LAST_CLIMB = 0.1, 1e-4
 AVERAGED = 0.25
 MOST_DISAGREEMENT = 0.02
-LOOKS_ON_ALL_ROWS = 3
+# Gradients of a row that the looks at q may take, and how many looks there are in any case.
+MOST_LOOKED_AT = 2_000_000_000
+FEW_LOOKS = 3
+MOST_RETRIES = 3
+# With more of them in a look at q, a hierarchy's shape is found by minibatches.
+MOST_A_LOOK = 100_000_000
 # In so many units of q a start's mode is another one.
 FAR = 4.0
 
@@ -74,7 +78,7 @@ class Finder:
         batches: How minibatches are drawn; None for all rows.
         programs: The compiled programs of the run.
         seed: Everything random is a function of it.
-        independent: Whether q has independent coordinates; if not, it has a full covariance where that is affordable.
+        covariance: "independent" coordinates, "full", or "affordable": full where that is found in reasonable time.
     """
 
     def __init__(
@@ -85,13 +89,15 @@ class Finder:
         programs: Programs,
         seed: Seed,
         *,
-        independent: bool = False,
+        covariance: Literal["affordable", "full", "independent"] = "affordable",
     ) -> None:
         self._target, self._example, self._batches = target, example, batches
         self._programs, self._seed = programs, seed
         self._size, self._dtype = flattened(example).size, flattened(example).dtype
-        self.is_dense = self._size <= MOST_DENSE
-        self._independent = independent
+        a_look = 2 * self._size * target.num_data
+        self._independent = covariance == "independent"
+        affordable = covariance == "full" or not target.adjustable or a_look <= MOST_A_LOOK
+        self.is_dense = self._size <= MOST_DENSE and affordable
         self._sample = evaluating.row_sample(target) if self.is_dense else None
 
     def begin(self, starts: np.ndarray) -> State:
@@ -99,7 +105,8 @@ class Finder:
         nothing = {name: np.zeros(leaf.shape) for name, leaf in self._target.model.adjustable.items()}
         state = {"stage": "mode", "starts": starts, "centring": nothing, "placed": not nothing, "found": None}
         if self.is_dense:
-            return state | {"climb": climbing.begin(starts), "on_all_rows": self._sample is None}
+            climb = {"climb": climbing.begin(starts), "most_climbs": climbing.MOST_CLIMBS, "retried": 0}
+            return state | climb | {"on_all_rows": self._sample is None}
         return state | self._next_round(0, online.begin(starts.astype(self._dtype)))
 
     def advance(self, state: State, limit: int) -> tuple[State, int, int, int]:
@@ -125,78 +132,57 @@ class Finder:
 
     def _climbed(self, state: State) -> State:
         climb, target = state["climb"], self.target(state)
-        tried = climb["tried"].astype(self._dtype)
-        if not state["on_all_rows"] or self._sample is None:
-            found = self._programs(evaluating.curvatures, None, target, tried, self._example, self._sample)
-            climb = climbing.climbed(climb, found)
-            if not climb["arrived"].all() and climb["count"] < climbing.MOST_CLIMBS:
-                return state | {"climb": climb}
-            state = state | {"climb": climb, "tops": climb["here"], "heights": climb["height"]}
-            best = int(np.argmax(climb["height"]))
-            if self._sample is None:
-                return self._with_q(state, climb["here"][best], climb["curvature"][best])
-            one = climbing.begin(climb["here"][best : best + 1])
-            one |= {"curvature": climb["curvature"][best : best + 1], "damping": np.full(1, 1e-9)}
-            return state | {"climb": one, "on_all_rows": True}
-        part = evaluating.parts(target, 1)
-        found = self._programs(evaluating.slopes, part, target, tried, self._example, None)
-        climb = climbing.climbed(climb, found, climbing.NEAR_ON_ALL_ROWS)
+        tried, on_all_rows = climb["tried"].astype(self._dtype), state["on_all_rows"]
+        part, rows = None, self._sample
+        if on_all_rows:
+            part, rows = evaluating.rows_of_curvature(target, self._size), None
+        found = self._programs(evaluating.curvatures, part, target, tried, self._example, rows)
+        climb = climbing.climbed(climb, found)
         state = state | {"climb": climb}
-        if not climb["arrived"].all() and climb["count"] < climbing.MOST_ON_ALL_ROWS:
+        if not climb["arrived"].all() and climb["count"] < state["most_climbs"]:
             return state
-        return self._with_q(state, climb["here"][0], climb["curvature"][0])
+        best = int(np.argmax(climb["height"]))
+        if len(climb["here"]) > 1:
+            state |= {"tops": climb["here"], "heights": climb["height"]}
+        if not on_all_rows:
+            best = climbing.begin(climb["here"][best : best + 1])
+            return state | {"climb": best, "on_all_rows": True, "most_climbs": climbing.MOST_ON_ALL_ROWS}
+        return self._with_q(state, climb["here"][best], climb["curvature"][best])
 
     def _with_q(self, state: State, mode: np.ndarray, curvature: np.ndarray) -> State:
         factor = climbing.factor(curvature)
         if self._independent:
             factor = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(curvature)), 1e-30))
-        offset = 0.0
-        if self._sample is not None:
-            # The sample's gradient lacks this.
-            of_sample = self._programs(
-                evaluating.curvatures,
-                None,
-                self.target(state),
-                np.repeat(mode[None], len(state["starts"]), axis=0).astype(self._dtype),
-                self._example,
-                self._sample,
-            )[1]
-            offset = state["climb"]["gradient"][0] - np.asarray(of_sample, np.float64)[0]
-        q = gaussian.begin(mode, factor)
-        return state | {"stage": "shape", "q": q, "anchor": mode, "offset": offset, "on_all_rows": self._sample is None}
+        return state | {"stage": "shape", "q": gaussian.begin(mode, factor)}
 
     def _looked(self, state: State) -> State:
         q, target = state["q"], self.target(state)
-        generator = self._seed.child("shape").generator(len(q["bounds"]) + 1000 * state["placed"])
+        generator = self._seed.child("shape").generator(len(q["bounds"]))
         rows = gaussian.directions(generator, self._size)
         at = gaussian.points(q, rows)
-        batch = None if state["on_all_rows"] else self._sample
-        part = evaluating.parts(target, len(at), batch)
-        found = self._programs(evaluating.slopes, part, target, at.astype(self._dtype), self._example, batch)
-        heights, gradients = (np.asarray(one, np.float64) for one in found)
-        if batch is not None:
-            heights, gradients = heights + (at - state["anchor"]) @ state["offset"], gradients + state["offset"]
-        q = gaussian.improved(q, rows, (heights, gradients))
+        part = evaluating.parts(target, len(at))
+        found = self._programs(evaluating.slopes, part, target, at.astype(self._dtype), self._example, None)
+        q = gaussian.improved(q, rows, found)
         state = state | {"q": q}
-        if q["caution"] >= gaussian.MOST_CAUTION and q["bound"] == -np.inf:
+        if q["caution"] >= gaussian.MOST_CAUTION and q["bound"] == -np.inf and state["retried"] < MOST_RETRIES:
             return self._from_a_start(state)
-        enough = state["on_all_rows"] and self._sample is not None and len(q["moves"]) >= LOOKS_ON_ALL_ROWS
-        if not gaussian.is_found(q) and not enough:
+        if not gaussian.is_found(q, *self._looks(len(at))):
             return state
-        if not state["placed"]:
-            return self._placed(state)
-        if not state["on_all_rows"]:
-            q = gaussian.begin(q["centre"], q["factor"]) | {"bounds": q["bounds"]}
-            return state | {"on_all_rows": True, "q": q}
-        return self._with_found(state)
+        return self._with_found(state) if state["placed"] else self._placed(state)
+
+    def _looks(self, num_points: int) -> tuple[int, int]:
+        """How many looks there are at most and at least: fewer where rows are many, and the posterior nearly Gaussian."""
+        affordable = MOST_LOOKED_AT // (num_points * max(self._target.num_data, 1))
+        most = int(np.clip(affordable, FEW_LOOKS, gaussian.MOST_LOOKS))
+        return most, min(gaussian.LEAST_LOOKS, most)
 
     def _from_a_start(self, state: State) -> State:
         """The mode has no q around it: the density may have no top there. From a start, then, where q is small."""
-        number = state.get("retried", 0)
+        number = state["retried"]
         start = state["starts"][number % len(state["starts"])].astype(np.float64)
         scale = np.full(self._size, online.FIRST_SCALE)
         q = gaussian.begin(start, scale if self._independent else np.diag(scale))
-        return state | {"q": q, "retried": number + 1, "on_all_rows": True, "tops": state["starts"].astype(np.float64)}
+        return state | {"q": q, "retried": number + 1, "tops": state["starts"].astype(np.float64)}
 
     def _placed(self, state: State) -> State:
         """With the centring chosen, and q moved there."""
@@ -213,11 +199,8 @@ class Finder:
         ratio = np.where(self._adjusted(), np.abs(there - here) / np.sqrt(alone), 1.0)
         factor = q["factor"] * (ratio[:, None] if q["factor"].ndim == 2 else ratio)
         tops = self._moved(target, state["tops"], centring)
-        state = state | {"centring": centring, "tops": tops, "anchor": here, "noncentred": (q, state["tops"])}
+        state = state | {"centring": centring, "tops": tops, "noncentred": (q, state["tops"])}
         state["q"] = gaussian.begin(here, factor) | {"bounds": q["bounds"]}
-        if self._sample is not None:
-            # What the sample lacks was known where it was: from here on, all rows.
-            state["on_all_rows"] = True
         return state
 
     def _with_found(self, state: State) -> State:
@@ -231,12 +214,12 @@ class Finder:
         squares = np.einsum("ci,ij,cj->c", gaps, np.linalg.inv(covariance), gaps)
         far = squares > self._size + FAR * np.sqrt(2 * self._size)
         modes = np.where((far & np.isfinite(tops).all(axis=1))[:, None], tops, q["centre"])
-        if not state.get("retried", 0):
+        if not state["retried"]:
             # A start whose top is far lower has not climbed another mode: it was stuck on its way.
             lower = state["heights"] < state["heights"].max() - self._size - 10
             modes = np.where(lower[:, None], q["centre"], modes)
         factor = q["factor"] if q["factor"].ndim == 1 else np.linalg.cholesky(covariance)
-        error = gaussian.error(q, least=LOOKS_ON_ALL_ROWS)
+        error = gaussian.error(q, FEW_LOOKS)
         return state | {"found": Found(state["centring"], q["centre"], factor, modes, error, q["bounds"])._asdict()}
 
     # Many coordinates.

@@ -21,7 +21,7 @@ import numpy as np
 
 from langevin.contracts import State
 
-LEAST_PAIRS = 64
+LEAST_PAIRS = 32
 FULL_STEPS = 6
 LEAST_LOOKS = 4
 MOST_LOOKS = 60
@@ -123,9 +123,9 @@ def error(q: State, least: int = LEAST_LOOKS) -> float:
     return float(np.max(errors))
 
 
-def is_found(q: State) -> bool:
+def is_found(q: State, most: int = MOST_LOOKS, least: int = LEAST_LOOKS) -> bool:
     """Whether q is known well enough, or there were enough looks."""
-    return error(q) < TOLERANCE or q["number"] >= MOST_LOOKS
+    return error(q, least) < TOLERANCE or q["number"] >= most
 
 
 def mean_bound(q: State) -> float:
