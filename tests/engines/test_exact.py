@@ -414,12 +414,19 @@ def test_double_precision(normal, method):
     assert fit.stats["lp"].dtype == np.float64
 
 
-def test_many_coordinates_get_a_diagonal_metric():
+@pytest.mark.parametrize("width", [1.0, 60.0])
+def test_many_coordinates_get_a_metric_of_low_rank(width):
+    """One direction through all of them is that much wider."""
     sds = 10.0 ** np.linspace(-2, 2, 150)
-    density = lv.Density(lambda x: -0.5 * jnp.sum((x / sds) ** 2), init=jnp.zeros(150))
-    fit = lv.fit(density, None, "nuts", num_chains=8, progress=False)
+
+    def log_density(x):
+        z = x / sds
+        return -0.5 * (jnp.sum(z**2) - (1 - width**-2) * jnp.sum(z) ** 2 / 150)
+
+    fit = lv.fit(lv.Density(log_density, init=jnp.zeros(150)), None, "nuts", num_chains=8, progress=False)
     assert fit.verdict == ()
-    assert np.abs(fit.summary()["sd"].to_numpy() / sds - 1).max() < 0.08
+    exact = sds * np.sqrt(1 + (width**2 - 1) / 150)
+    assert np.abs(fit.summary()["sd"].to_numpy() / exact - 1).max() < 0.08
     assert fit.stats["n_steps"].values.mean() < 16
 
 

@@ -104,6 +104,16 @@ def test_low_rank_works_in_the_span_of_few_draws_of_many_coordinates():
     assert 0.4 < narrow < wide < 19 / 3
 
 
+def test_directions_are_not_looked_for_where_there_were_none(monkeypatch):
+    draws, gradients = draws_of(covariance_of(4), 600)
+    plain = mass.round_metric("lowrank", 4, 2, np.float32)
+    monkeypatch.setattr(mass, "_round", None)
+    metric = mass.metric_from("lowrank", draws, gradients, 2, np.float32, plain)
+    assert (metric.stretches == 1).all()
+    with pytest.raises(TypeError):
+        mass.metric_from("lowrank", draws, gradients, 2, np.float32)
+
+
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize("with_gradients", [True, False])
 def test_chains_in_different_places_do_not_widen_it(kind, with_gradients):

@@ -60,7 +60,9 @@ class ExactEngine:
         )
         self._kind = method.metric
         if method.metric == "auto":
-            self._kind = "dense" if size <= MOST_DENSE else "diagonal"
+            # Without gradients only the draws tell directions, which takes more of them than there are coordinates.
+            few = "lowrank" if self._chains.needs_gradient else "diagonal"
+            self._kind = "dense" if size <= MOST_DENSE else few
         self._rank = min(method.rank, size)
         self._together = next((n for n in (16, 8, 4) if plan.num_chains % n == 0 and plan.num_chains // n >= 4), 1)
         group = np.zeros((DRAWS_A_GROUP, self._chains.size), self._chains.dtype)

@@ -25,6 +25,7 @@ MOST_SUBSPACE_DRAWS = 256
 # On its way to the bulk a chain sees gradients that are larger by orders of magnitude. Next to one of 3000 times the
 # median norm, the squares of all others are lost in single precision: such draws say nothing of the shape of the bulk.
 MOST_STEEP = 3e3
+DRAWS_OF_A_MEDIAN = 64
 # Scales that single precision can square.
 WIDEST = 1e15
 
@@ -73,7 +74,7 @@ def metric_from(
         scale = _scale(x, g, count)
     if not np.isfinite(scale).all():
         return previous if previous is not None else round_metric(kind, len(scale), rank, dtype)
-    if kind in ("unit", "diagonal"):
+    if kind in ("unit", "diagonal") or (count > 2 * MOST_SUBSPACE_DRAWS and _found_none(previous)):
         return _as_metric(kind, scale, np.zeros((len(scale), 0)), np.ones(0), rank, dtype)
     try:
         vectors, values = _round(x / scale, None if g is None else g * scale, count)
@@ -82,14 +83,23 @@ def metric_from(
     return _as_metric(kind, scale, vectors, np.sqrt(values), rank, dtype, min(count, MOST_SUBSPACE_DRAWS))
 
 
+def _found_none(metric: Metric | None) -> bool:
+    """Whether a metric of low rank has no directions: more draws than fit into the subspace would find none either."""
+    return isinstance(metric, LowRank) and bool(np.all(np.asarray(metric.stretches) == 1))
+
+
 def _in_the_bulk(draws: list[np.ndarray], gradients: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The draws and gradients without those of a chain on its way from a far start; see `MOST_STEEP`."""
-    unit = np.median(np.abs(np.concatenate(gradients).astype(np.float64)), axis=0)
-    unit = np.where(unit > 0, unit, 1.0)
-    norms = [np.sqrt(np.mean((one / unit) ** 2, axis=1)) for one in gradients]
+    every = -(-sum(map(len, gradients)) // DRAWS_OF_A_MEDIAN)
+    unit = np.median(np.abs(np.concatenate(gradients)[::every]), axis=0)
+    unit = np.where(unit > 0, unit, 1.0).astype(np.float64)
+    norms = [np.linalg.norm(one / unit, axis=1) for one in gradients]
     most = MOST_STEEP * np.median(np.concatenate(norms))
-    good = [norm <= most for norm in norms]
-    return tuple([one[keep] for one, keep in zip(all_, good, strict=True) if keep.any()] for all_ in (draws, gradients))
+    if max(np.max(norm, initial=0.0) for norm in norms) <= most:
+        return draws, gradients
+    chosen = [(x[norm <= most], g[norm <= most]) for x, g, norm in zip(draws, gradients, norms, strict=True)]
+    chosen = [pair for pair in chosen if len(pair[0])]
+    return [x for x, _ in chosen], [g for _, g in chosen]
 
 
 def _scale(x: np.ndarray, g: np.ndarray | None, count: int) -> np.ndarray:
