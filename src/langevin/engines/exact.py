@@ -182,6 +182,7 @@ class ExactEngine:
             state = self._gathered(state | {"chains": chains}, harvests)
             drawn, shown = int(chains["drawn"].sum()), _shown(harvests)
         chunk = Chunk("warm-up", steps, min(drawn, num_warmup * num_chains), num_warmup * num_chains, shown)
+        chunk = chunk._replace(later=self._plan.num_draws * self._thin * num_chains)
         if drawn < until:
             return state, chunk
         if window < len(UPDATES):
@@ -329,7 +330,11 @@ def _shown(harvests: list[Harvest]) -> dict[str, float]:
     if not len(columns):
         return {}
     mean = Record(*columns.mean(axis=0))
-    return {"log-density": float(mean.log_density), "acceptance": float(mean.acceptance_rate)}
+    return {
+        "log-density": float(mean.log_density),
+        "acceptance": float(mean.acceptance_rate),
+        "gradients a draw": float(mean.n_steps),
+    }
 
 
 def _report(keep: Keep, posterior: Posterior, example: Position, groups: jax.Array, count: jax.Array) -> Any:
