@@ -37,6 +37,59 @@ def linear_regression(num_rows: int = 500, scales: tuple[float, ...] = (1.0, 1.0
     return Target(model, {"x": x, "y": y}, {"w": covariance @ (x.T @ y)}, {"w": sds})
 
 
+def raw_regression(kind: str = "year") -> Target:
+    """y ~ N(x w, s) with columns as they come: a year, its square, earnings in dollars. Given s, w is Gaussian.
+
+    Args:
+        kind: "year", "square" (of the year), or "dollars" (on a height in inches).
+    """
+    generator = np.random.default_rng(7)
+    year = np.arange(1952.0, 2014.0)
+    columns, sds, noise, y = {
+        "year": ([year**0, year], [10.0, 1.0], 5.0, 0.03 * (year - 1740) + generator.normal(0, 0.7, len(year))),
+        "square": ([year**0, year, year**2], [10.0, 1.0, 1.0], 5.0, 0.03 * (year - 1740) + generator.normal(size=62)),
+        "dollars": (
+            [np.ones(200), 60 + 15 * generator.random(200)],
+            [50_000.0, 2000.0],
+            20_000.0,
+            30_000 + 15_000 * generator.normal(size=200),
+        ),
+    }[kind]
+    x, prior = np.stack(columns, axis=1), np.diag(np.asarray(sds) ** -2)
+    log_s = np.linspace(np.log(np.std(y)) - 1, np.log(np.std(y)) + 1, 4001)
+    # In coordinates in which the columns are orthogonal, or their squares would be lost in rounding.
+    q, r = np.linalg.qr(x)
+    inverse = np.linalg.inv(r)
+    prior = inverse.T @ prior @ inverse
+    values, vectors = np.linalg.eigh(prior)
+    precision = np.exp(-2 * log_s)[:, None] + values
+    mean = np.exp(-2 * log_s)[:, None] * (vectors.T @ q.T @ y) / precision
+    log_weight = (
+        -len(y) * log_s
+        - 0.5 * np.exp(-2 * log_s) * (y @ y)
+        + 0.5 * np.sum(mean**2 * precision, axis=1)
+        - 0.5 * np.sum(np.log(precision), axis=1)
+        + log_s
+        - 0.5 * np.exp(2 * log_s) / noise**2
+    )
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    back = inverse @ vectors
+    centre = weight @ mean
+    spread = np.diag(weight @ (1 / precision)) + (weight[:, None] * (mean - centre)).T @ (mean - centre)
+    s_mean = weight @ np.exp(log_s)
+
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, np.asarray(sds)).to_event(1))
+        s = numpyro.sample("s", dist.HalfNormal(noise))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", dist.Normal(x @ w, s), obs=y)
+
+    means = {"w": back @ centre, "s": np.array(s_mean)}
+    s_sd = np.sqrt(weight @ np.exp(2 * log_s) - s_mean**2)
+    return Target(model, {"x": x, "y": y}, means, {"w": np.sqrt(np.diag(back @ spread @ back.T)), "s": s_sd})
+
+
 def poisson_rate(num_rows: int = 20) -> Target:
     """y ~ Poisson(rate), rate ~ Gamma(2, 1): a conjugate pair on the positive half-line.
 

@@ -169,6 +169,48 @@ def test_ctrl_c_in_memory_returns_what_there_is(name, number, monkeypatch):
             np.testing.assert_array_equal(part.posterior[site], whole.posterior[site][:, :count])
 
 
+def out_of_time_at(monkeypatch, phase, number):
+    """Makes the time be over before the chunk of this number in a phase."""
+    clock, phases = itertools.count(), []
+
+    def decide(self, now):
+        phases.append(now)
+        return 40, False
+
+    monkeypatch.setattr(drive._Clock, "decide", decide)
+    over = lambda self, limit: limit is not None and phase in phases[-1:] and next(clock) >= number  # noqa: E731
+    monkeypatch.setattr(drive._Clock, "is_over", over)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_when_the_time_is_over_there_is_what_there_is(name, monkeypatch):
+    phase = LAST_PHASE.get(name, "sampling")
+    more = {"num_draws": 400, "thin": 1} if phase == "sampling" else {}
+    out_of_time_at(monkeypatch, phase, 2)
+    part = fit(name, max_seconds=50, **more)
+    assert part.verdict[0].code == "out of time"
+    assert phase != "sampling" or 0 < part.posterior.sizes["draw"] < 400
+
+
+@pytest.mark.parametrize("name", ["nuts", "sgld"])
+def test_when_the_time_is_over_on_disk_it_can_go_on(name, monkeypatch, tmp_path):
+    more = {"num_draws": 400, "thin": 1}
+    whole = fit(name, **more)
+    with monkeypatch.context() as patch:
+        out_of_time_at(patch, "sampling", 2)
+        part = fit(name, store=tmp_path / "run", max_seconds=50, **more)
+    assert part.verdict[0].code == "out of time"
+    count = part.posterior.sizes["draw"]
+    assert 0 < count < 400
+    assert lv.load(tmp_path / "run").posterior.sizes["draw"] == count
+    assert_same(lv.resume(tmp_path / "run", TARGET.model, TARGET.data, progress=False), whole)
+
+
+def test_time_is_a_positive_number():
+    with pytest.raises(lv.SettingError, match="`max_seconds` must be > 0"):
+        fit("nuts", max_seconds=0)
+
+
 @pytest.mark.parametrize("name", ["nuts", "sgld"])
 def test_ctrl_c_before_the_first_draw_says_so(name, monkeypatch):
     interrupted_at(monkeypatch, "start", 0)

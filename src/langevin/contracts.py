@@ -151,6 +151,8 @@ class Chunk(NamedTuple):
         shown: Numbers for the progress bar, by name.
         draws: What each chain drew, which may be more for one chain than for another; empty before the first draws.
         finished: Whether the run is over.
+        later: How much the phases after this one will take, in units of `done`; None if it is unknown.
+        seconds_left: Until the run is over; None if it cannot be told. The loop says so, not the engine.
     """
 
     phase: str
@@ -160,6 +162,8 @@ class Chunk(NamedTuple):
     shown: Mapping[str, float] = {}
     draws: tuple[Draws, ...] = ()
     finished: bool = False
+    later: int | None = None
+    seconds_left: float | None = None
 
 
 class Group(NamedTuple):
@@ -217,7 +221,7 @@ class Engine(Protocol):
         ...
 
     def cut_short(self, state: State) -> State | None:
-        """A state from which a run that is interrupted before its first draw has draws at once; None if there is none.
+        """A state from which a run that is stopped before its first draw has draws at once; None if there is none.
 
         A fit of q that is not over has a q all the same; a chain in warm-up has nothing.
         """

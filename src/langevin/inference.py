@@ -47,6 +47,7 @@ def fit(
     cache: bool | str | Path = False,
     store: str | Path | None = None,
     keep: Any = None,
+    max_seconds: float | None = None,
 ) -> Fit:
     """Fits the posterior of a model.
 
@@ -78,6 +79,8 @@ def fit(
             Memory stays flat however long the run is.
         keep: What is kept of a draw: names of sites, a function of the reported sites, or an `lv.Keep`. By default all
             that the model reports, and the unconstrained position.
+        max_seconds: After about so long the fit ends with what there is, and a finding says so. On disk, `resume`
+            goes on.
 
     Returns:
         A `Fit`. If it cannot be trusted, a `LangevinWarning` says why.
@@ -93,6 +96,8 @@ def fit(
         True
     """
     method = as_method(method)
+    if max_seconds is not None:
+        checks.positive("fit", "max_seconds", max_seconds, "60, or leave it out")
     if not isinstance(constants, Mapping | None):
         raise SettingError(f"`constants` must be a dict of arguments by name; got {constants!r}.")
     if cache is not False:
@@ -110,8 +115,9 @@ def fit(
     keep = as_keep(keep)
     run = prepared(model, as_table(data), method, asked, keep, constants or {}, init)
     if store is None:
-        return run.into_memory(progress)
-    return run.into_store(Store.create(store, run.record(), run.engine.num_chains, run.plan.init), progress)
+        return run.into_memory(progress, max_seconds)
+    created = Store.create(store, run.record(), run.engine.num_chains, run.plan.init)
+    return run.into_store(created, progress, max_seconds)
 
 
 def resume(
@@ -125,6 +131,7 @@ def resume(
     num_draws: int | None = None,
     progress: bool = True,
     cache: bool | str | Path = False,
+    max_seconds: float | None = None,
 ) -> Fit:
     """Continues a run on disk, to the same bits as if it had never stopped.
 
@@ -139,11 +146,14 @@ def resume(
         num_draws: Draws of each chain in all, to ask for more than the run was begun with.
         progress: As in `fit`.
         cache: As in `fit`.
+        max_seconds: As in `fit`, of this part of the run.
 
     Raises:
         SettingError: If something is not what the run was begun with; says what.
         StoreError: If the folder is damaged; says which file.
     """
+    if max_seconds is not None:
+        checks.positive("resume", "max_seconds", max_seconds, "60, or leave it out")
     if cache is not False:
         keep_on_disk(None if cache is True else cache)
     opened = Store.open(path)
@@ -163,7 +173,7 @@ def resume(
     now = run.record()
     check_same(record, now)
     opened.renew(now)
-    return run.into_store(opened, progress)
+    return run.into_store(opened, progress, max_seconds)
 
 
 def elbo_gradients(

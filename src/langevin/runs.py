@@ -26,7 +26,7 @@ from langevin.posterior import Posterior
 from langevin.run.drive import drive
 from langevin.run.keep import Keep
 from langevin.run.memory import Memory
-from langevin.run.progress import Bars, silent
+from langevin.run.progress import Bars, Patience
 from langevin.run.seeds import Seed
 from langevin.run.store import Store
 
@@ -84,11 +84,11 @@ class Run(NamedTuple):
     plan: Plan
     engine: Engine
 
-    def into_memory(self, progress: bool) -> Fit:
-        """Runs, and keeps the draws in memory."""
+    def into_memory(self, progress: bool, max_seconds: float | None = None) -> Fit:
+        """Runs, for at most about so long, and keeps the draws in memory."""
         sink = Memory(self.engine.num_chains)
-        with Bars() if progress else nullcontext(silent) as watch:
-            outcome, interrupted = self._driven(sink, watch, None)
+        with Bars() if progress else nullcontext(Patience()) as watch:
+            outcome, interrupted = self._driven(sink, watch, None, max_seconds)
         if outcome is None:
             raise KeyboardInterrupt("The run was interrupted before its first draw, and nothing is left of it.")
         # These import xarray, which takes half a second, and which a thread has imported in the meantime.
@@ -102,15 +102,15 @@ class Run(NamedTuple):
         settings = self._settings(outcome, num_draws)
         return self._fit(data_tree(arrays, dict(self.target.dims), outcome, settings), outcome)
 
-    def into_store(self, store: Store, progress: bool) -> Fit:
-        """Runs, or goes on, and keeps the draws on disk.
+    def into_store(self, store: Store, progress: bool, max_seconds: float | None = None) -> Fit:
+        """Runs, or goes on, for at most about so long, and keeps the draws on disk.
 
         Raises:
             KeyboardInterrupt: With a sentence that says how to continue.
             StoreError: If the disk is full; what is complete is not lost.
         """
-        with Bars() if progress else nullcontext(silent) as watch:
-            outcome, interrupted = self._driven(store, watch, store.state)
+        with Bars() if progress else nullcontext(Patience()) as watch:
+            outcome, interrupted = self._driven(store, watch, store.state, max_seconds)
         if interrupted or outcome is None:
             raise KeyboardInterrupt(
                 f"The run was interrupted. Everything up to its last checkpoint is in {store.path}: continue with "
@@ -137,9 +137,14 @@ class Run(NamedTuple):
             "model": self.engine.fingerprint(),
         }
 
-    def _driven(self, sink: Any, watch: Callable[..., None], state: State | None) -> tuple[Outcome | None, bool]:
-        ran = drive(self.engine, sink, watch, state)
+    def _driven(
+        self, sink: Any, watch: Callable[..., None], state: State | None, max_seconds: float | None
+    ) -> tuple[Outcome | None, bool]:
+        ran = drive(self.engine, sink, watch, state, max_seconds)
         outcome = ran.outcome
+        if ran.out_of_time and outcome is not None:
+            numbers = {"asked": outcome.settings.get("num_draws", self.plan.num_draws), "seconds": max_seconds}
+            outcome = outcome._replace(evidence={"out of time": numbers, **outcome.evidence})
         if outcome is not None and outcome.centring:
             arrays = {name: (_axes(name, values), np.asarray(values)) for name, values in outcome.centring.items()}
             outcome = outcome._replace(groups={**outcome.groups, CENTRING: Group(arrays)})

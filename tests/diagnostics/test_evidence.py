@@ -53,6 +53,7 @@ LOST = np.array([-1, -1, 107, -1])
 
 CASES = {
     "interrupted": [Case(["interrupted"], {"asked": 1000})],
+    "out of time": [Case(["out of time"], {"asked": 1000, "seconds": 10.0})],
     "stopped": [
         Case([], result=result(stats={"stopped": np.full(4, -1)})),
         Case(["stopped"], result=result(stats={"stopped": LOST})),
@@ -163,7 +164,9 @@ def test_every_code_is_documented():
 
 def test_good_draws_have_no_findings():
     """With all the evidence that engines bring of a run that is over."""
-    brought = {name: CASES[name][0].numbers for name in CASES if name not in ("interrupted", "point", "points")}
+    brought = {
+        name: CASES[name][0].numbers for name in CASES if name not in ("interrupted", "out of time", "point", "points")
+    }
     assert judge(result(stats={"stopped": np.full(4, -1)}), brought) == ()
 
 

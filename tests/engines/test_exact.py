@@ -8,16 +8,19 @@ import numpyro.distributions as dist
 import pytest
 from compilation import compilations
 from machinery import banana
-from targets import Target, check_within_errors, linear_regression, poisson_rate
+from targets import Target, check_within_errors, linear_regression, poisson_rate, raw_regression
 
 import langevin as lv
 from langevin.diagnostics import weighted
 from langevin.engines import exact
-from langevin.run import compilation
+from langevin.geometry import approach
+from langevin.run import compilation, drive
 
 METHODS = ["nuts", "hmc", "mala", "rwm"]
 SHORT = {"num_chains": 2, "num_warmup": 100, "num_draws": 50, "progress": False}
 LONG = {"num_chains": 16, "num_draws": 2000, "progress": False}
+# (mean, sd) of an ARMA(1, 1).
+ARMA = {"phi": (0.7572, 0.0521), "theta": (0.3573, 0.0698), "s": (0.9696, 0.0489)}
 quiet = pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
 
 
@@ -48,6 +51,69 @@ def test_every_metric_reaches_the_exact_posterior_of_badly_scaled_columns(metric
     fit = lv.fit(target.model, target.data, lv.NUTS(metric=metric), **LONG)
     check_within_errors(fit, target)
     assert (fit.stats["n_steps"].values.mean() < 5) == (metric != "unit")
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("kind", ["year", "square", "dollars"])
+def test_columns_as_they_come(kind, double):
+    """At the starts the log-density is -1e7 to -1e13, which single precision cannot resolve."""
+    target = raw_regression(kind)
+    with jax.enable_x64(double):
+        fit = lv.fit(target.model, target.data, num_draws=3000, seed=1, progress=False)
+    check_within_errors(fit, target)
+    assert fit.verdict == ()
+    assert fit.stats["n_steps"].values.mean() < 8
+
+
+@quiet
+def test_a_climb_can_be_continued(tmp_path, monkeypatch):
+    target = raw_regression("year")
+    whole = lv.fit(target.model, target.data, **SHORT)
+    monkeypatch.setattr(approach, "advance", _raising_at(10, approach.advance))
+    monkeypatch.setattr(drive._Clock, "decide", lambda self, phase: (50, True))
+    with pytest.raises(KeyboardInterrupt, match="lv.resume"):
+        lv.fit(target.model, target.data, store=tmp_path / "run", **SHORT)
+    resumed = lv.resume(tmp_path / "run", target.model, target.data, progress=False)
+    np.testing.assert_array_equal(resumed.posterior["w"], whole.posterior["w"])
+
+
+def _raising_at(number, function):
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    return counted
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_starts_from_which_the_errors_explode(seed):
+    """ARMA(1, 1): with |theta| > 1 an error grows by that factor at every time."""
+    generator = np.random.default_rng(0)
+    noise = generator.normal(size=201)
+    y = np.zeros(201)
+    for t in range(1, 201):
+        y[t] = 0.7 * y[t - 1] + 0.4 * noise[t - 1] + noise[t]
+
+    def model(y):
+        phi, theta = (numpyro.sample(name, dist.Normal(0, 2)) for name in ("phi", "theta"))
+        s = numpyro.sample("s", dist.HalfCauchy(2.5))
+
+        def step(error, pair):
+            mean = phi * pair[0] + theta * error
+            return pair[1] - mean, mean
+
+        _, mean = jax.lax.scan(step, 0.0 * s, jnp.stack([y[:-1], y[1:]], axis=1))
+        numpyro.sample("y", dist.Normal(mean, s).to_event(1), obs=y[1:])
+
+    fit = lv.fit(model, constants={"y": jnp.asarray(y, jnp.float32)}, seed=seed, progress=False)
+    assert fit.verdict == ()
+    # Of a run of 16 x 20,000 draws in double precision.
+    for name, (mean, sd) in ARMA.items():
+        assert abs(float(fit.posterior[name].mean()) - mean) < 0.15 * sd, name
 
 
 def test_random_walk_needs_no_gradient():
@@ -348,12 +414,19 @@ def test_double_precision(normal, method):
     assert fit.stats["lp"].dtype == np.float64
 
 
-def test_many_coordinates_get_a_diagonal_metric():
+@pytest.mark.parametrize("width", [1.0, 60.0])
+def test_many_coordinates_get_a_metric_of_low_rank(width):
+    """One direction through all of them is that much wider."""
     sds = 10.0 ** np.linspace(-2, 2, 150)
-    density = lv.Density(lambda x: -0.5 * jnp.sum((x / sds) ** 2), init=jnp.zeros(150))
-    fit = lv.fit(density, None, "nuts", num_chains=8, progress=False)
+
+    def log_density(x):
+        z = x / sds
+        return -0.5 * (jnp.sum(z**2) - (1 - width**-2) * jnp.sum(z) ** 2 / 150)
+
+    fit = lv.fit(lv.Density(log_density, init=jnp.zeros(150)), None, "nuts", num_chains=8, progress=False)
     assert fit.verdict == ()
-    assert np.abs(fit.summary()["sd"].to_numpy() / sds - 1).max() < 0.08
+    exact = sds * np.sqrt(1 + (width**2 - 1) / 150)
+    assert np.abs(fit.summary()["sd"].to_numpy() / exact - 1).max() < 0.08
     assert fit.stats["n_steps"].values.mean() < 16
 
 

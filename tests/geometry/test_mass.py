@@ -104,6 +104,16 @@ def test_low_rank_works_in_the_span_of_few_draws_of_many_coordinates():
     assert 0.4 < narrow < wide < 19 / 3
 
 
+def test_directions_are_not_looked_for_where_there_were_none(monkeypatch):
+    draws, gradients = draws_of(covariance_of(4), 600)
+    plain = mass.round_metric("lowrank", 4, 2, np.float32)
+    monkeypatch.setattr(mass, "_round", None)
+    metric = mass.metric_from("lowrank", draws, gradients, 2, np.float32, plain)
+    assert (metric.stretches == 1).all()
+    with pytest.raises(TypeError):
+        mass.metric_from("lowrank", draws, gradients, 2, np.float32)
+
+
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize("with_gradients", [True, False])
 def test_chains_in_different_places_do_not_widen_it(kind, with_gradients):
@@ -153,3 +163,49 @@ def test_draws_that_never_moved_do_no_harm(kind):
     metric = mass.metric_from(kind, still, [0 * one for one in still], 2, np.float32)
     assert np.isfinite(dense(metric, 3)).all()
     assert np.isfinite(mass.plain_gradient(metric, np.ones((1, 3)))).all()
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("size", [1e6, 1e12, 1e16, 1e30])
+def test_gradients_of_a_far_start_do_no_harm(kind, size):
+    """A tenth of the draws are of a chain on its way; the metric is that of the others."""
+    covariance = covariance_of(6)
+    draws, gradients = draws_of(covariance, 100, num_chains=2)
+    expected = dense(mass.metric_from(kind, [one[10:] for one in draws], [one[10:] for one in gradients], 4, float), 6)
+    for one in gradients:
+        one[:10] *= size * np.random.default_rng(0).normal(size=(10, 1))
+    metric = mass.metric_from(kind, draws, gradients, 4, np.float32)
+    np.testing.assert_allclose(dense(metric, 6), expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(5))
+def test_no_gradients_make_linear_algebra_fail(kind, dtype, seed):
+    """Of any size, in a direction of one sign (so that the covariance is singular), also with no bulk at all."""
+    generator = np.random.default_rng(seed)
+    sizes = np.exp(generator.normal(20, 15, size=(40, 1)))
+    gradients = sizes * (generator.normal(size=4) + 1e-9 * generator.normal(size=(40, 4)))
+    draws = generator.normal(size=(40, 4)) * 10.0 ** generator.integers(-8, 8, 4)
+    metric = mass.metric_from(kind, [draws], [gradients], 4, dtype)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(metric))
+    assert np.isfinite(mass.plain_gradient(metric, gradients)).all()
+
+
+def test_without_a_finite_scale_the_metric_stays():
+    bad = [np.full((10, 3), np.inf)]
+    previous = mass.first_metric("dense", np.ones((2, 3)), 1)
+    with np.errstate(invalid="ignore"):
+        assert mass.metric_from("dense", bad, None, 1, np.float32, previous) is previous
+        fresh = mass.metric_from("dense", bad, None, 1, np.float32)
+    np.testing.assert_allclose(dense(fresh, 3), np.eye(3))
+
+
+def test_a_metric_that_single_precision_cannot_hold_is_not_singular():
+    """Sds of 1 and 1e-9 along the diagonals: the narrow one is as wide as single precision can tell."""
+    vectors = np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2)
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    draws, gradients = (x * [1, 1e-9]) @ vectors, (-x / [1, 1e-9]) @ vectors
+    metric = mass.metric_from("dense", [draws], [gradients], 1, np.float32)
+    assert np.linalg.cond(np.asarray(metric.factor, np.float64)) < 1e7
+    assert np.isfinite(mass.plain_gradient(metric, np.ones((1, 2)))).all()

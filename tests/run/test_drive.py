@@ -6,6 +6,7 @@ import pytest
 from jax.experimental import multihost_utils
 
 from langevin.contracts import Chunk, Outcome
+from langevin.errors import SamplingError
 from langevin.run import drive
 from langevin.run.drive import FIRST_STEPS, MOST_STEPS, SECONDS_A_CHECKPOINT, SECONDS_A_CHUNK, SHORT_STEPS
 from langevin.run.memory import Memory
@@ -96,7 +97,7 @@ def test_every_draw_arrives_in_order(time):
     engine, sink, seen = Counting(time, num_draws=500, num_warmup=100), Sink(), []
     ran = drive.drive(engine, sink, seen.append)
     np.testing.assert_array_equal(sink.draws, [np.arange(500)] * 2)
-    assert ran == ({"phase": "sampling", "warm": 100, "drawn": 500}, Outcome({}, {"drawn": 500}), False)
+    assert ran == ({"phase": "sampling", "warm": 100, "drawn": 500}, Outcome({}, {"drawn": 500}), False, False)
     assert [chunk.steps for chunk in seen] == engine.steps
     assert [chunk.finished for chunk in seen] == [False] * (len(seen) - 1) + [True]
     assert sink.checkpoints[-1] == (ran.state, (500, 500))
@@ -224,7 +225,7 @@ def test_an_interrupt_after_the_last_chunk_is_none(time):
 
 def test_an_interrupt_before_the_first_draw_leaves_nothing(time):
     ran = drive.drive(Counting(time, num_warmup=1000), Sink(), interrupt_after(2))
-    assert ran == ({"phase": "warm-up", "warm": FIRST_STEPS + USUAL, "drawn": 0}, None, True)
+    assert ran == ({"phase": "warm-up", "warm": FIRST_STEPS + USUAL, "drawn": 0}, None, True, False)
 
 
 def test_what_can_be_cut_short_has_draws(time):
@@ -238,6 +239,72 @@ def test_what_can_be_cut_short_has_draws(time):
     stored = Sink(durable=True)
     ran = drive.drive(Counting(time, num_warmup=1000, shortened=shortened), stored, interrupt_after(2))
     assert (ran.outcome, stored.counts, stored.checkpoints) == (None, (0, 0), [])
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_run_ends_when_its_time_is_over(time, durable):
+    """With a checkpoint from which it goes on: here nothing came between a state and its draws."""
+    engine, sink, began = Counting(time, num_draws=10_000, num_warmup=1000), Sink(durable), time.now
+    ran = drive.drive(engine, sink, max_seconds=6.0)
+    assert 6 <= time.now - began < 6 + 2 * SECONDS_A_CHUNK
+    assert (ran.interrupted, ran.out_of_time) == (False, True)
+    assert ran.outcome.settings == {"drawn": sink.counts[0]}
+    assert 0 < sink.counts[0] < 10_000
+    assert sink.checkpoints[-1] == (ran.state, sink.counts)
+    drive.drive(engine, sink, state=ran.state)
+    np.testing.assert_array_equal(sink.draws, [np.arange(10_000)] * 2)
+
+
+def test_a_run_that_is_done_in_time_says_nothing(time):
+    ran = drive.drive(Counting(time, num_draws=100), Sink(), max_seconds=60.0)
+    assert (ran.interrupted, ran.out_of_time) == (False, False)
+
+
+def test_time_that_is_over_before_the_first_draw(time):
+    """What can be cut short has draws; else it is said where it was, and how long the rest would have taken."""
+    shortened = {"phase": "sampling", "drawn": 0}
+    ran = drive.drive(Counting(time, 50, num_warmup=10_000, shortened=shortened), Sink(), max_seconds=6.0)
+    assert (ran.out_of_time, ran.outcome.settings) == (True, {"drawn": 50})
+    engine = Counting(time, num_draws=5000, num_warmup=10_000)
+    advance = engine.advance
+
+    def foretelling(state, limit):
+        state, chunk = advance(state, limit)
+        return state, chunk._replace(later=5000)
+
+    engine.advance = foretelling
+    # 15,000 steps take 45 s, of which 6 are over.
+    with pytest.raises(SamplingError, match=r"6 s were over in the phase 'warm-up', at .* about 39 s.*more time"):
+        drive.drive(engine, Sink(), max_seconds=6.0)
+    stored = Sink(durable=True)
+    with pytest.raises(SamplingError, match=r"lv\.resume"):
+        drive.drive(Counting(time, num_warmup=10_000, shortened=shortened), stored, max_seconds=6.0)
+    assert stored.checkpoints[-1][0]["warm"] > 1000
+
+
+def test_the_time_left_is_that_of_the_whole_run(time):
+    engine, seen = Counting(time, num_draws=5000, num_warmup=5000), []
+    advance = engine.advance
+
+    def foretelling(state, limit):
+        state, chunk = advance(state, limit)
+        return state, chunk._replace(later=5000 if chunk.phase == "warm-up" else None)
+
+    def watch(chunk):
+        seen.append((time.now, chunk.seconds_left))
+
+    engine.advance = foretelling
+    drive.drive(engine, Sink(), watch)
+    known = [(now, left) for now, left in seen if left is not None]
+    assert len(known) > 0.7 * len(seen)
+    for now, left in known:
+        assert now + left == pytest.approx(time.now, abs=0.5)
+
+
+def test_the_time_left_is_unknown_where_phases_follow_of_which_nothing_is_said(time):
+    seen = []
+    drive.drive(Counting(time, num_draws=5000, num_warmup=5000), Sink(), seen.append)
+    assert {chunk.phase for chunk in seen if chunk.seconds_left is not None} == {"sampling"}
 
 
 def test_a_second_interrupt_ends_it(time):
@@ -268,11 +335,12 @@ def test_all_processes_do_what_the_first_decides(time, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", broadcast)
     first, first_sink = Counting(time, 5000, 5000, seconds_a_step=1e-2), Sink()
-    drive.drive(first, first_sink)
+    drive.drive(first, first_sink, max_seconds=80.0)
     sums = iter(said.copy())
     monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", lambda numbers: next(sums))
     other, other_sink = Counting(time, 5000, 5000, seconds_a_step=0.5), Sink()
-    drive.drive(other, other_sink)
+    drive.drive(other, other_sink, max_seconds=80.0)
+    assert first_sink.counts == other_sink.counts < (5000, 5000)
     assert other.limits == first.limits
     assert other_sink.checkpoints == first_sink.checkpoints
     assert len(first_sink.checkpoints) > 10

@@ -49,6 +49,14 @@ def _interrupted(result: Result, asked: int) -> list[Finding]:
     return [Finding("interrupted", f"The run was interrupted: {what}.", meaning, remedy)]
 
 
+def _out_of_time(result: Result, asked: int, seconds: float) -> list[Finding]:
+    count = result.posterior.sizes["draw"]
+    what = f"there are {count} of {asked} draws a chain" if count < asked else "the draws are from where it had come to"
+    meaning = "What is here is right as far as it goes." if count < asked else "It had not come to its end."
+    remedy = "Give it more time; with `store=`, lv.resume goes on where it stopped."
+    return [Finding("out of time", f"The run was over after {seconds:g} s: {what}.", meaning, remedy)]
+
+
 def _point(result: Result) -> list[Finding]:
     del result
     return [Finding("point", "This is a single point.", "It says nothing of uncertainty.", "Use a sampler for that.")]
@@ -257,6 +265,7 @@ def _trajectories(result: Result) -> list[Finding]:
 
 FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "interrupted": _interrupted,
+    "out of time": _out_of_time,
     "stopped": _stopped,
     "noise": _noise,
     "trajectories": _trajectories,

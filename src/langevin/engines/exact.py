@@ -3,11 +3,12 @@
 Phases:
 
 1. "start": every chain looks for a point with a finite log-density. The gradients there give the first metric.
-2. "warm-up", in windows: the metric is made anew from the later half of the draws so far and the gradients at them, at
+2. "approach", only from starts at which the log-density is too steep to be resolved: these chains climb first.
+3. "warm-up", in windows: the metric is made anew from the later half of the draws so far and the gradients at them, at
    first often, then seldom; chains are pooled, each around its own mean. The step size adapts all the time, by dual
    averaging. After 85 % of the warm-up the metric stays, and at its end the step size. At first, trajectories are kept
    short.
-3. "sampling".
+4. "sampling".
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from threadpoolctl import ThreadpoolController
 from langevin.contracts import Chunk, Draws, Outcome, Plan, Position, State
 from langevin.engines.space import Space
 from langevin.engines.trajectories import Goal, Harvest, Record, Trajectories
-from langevin.geometry import mass
+from langevin.geometry import approach, mass
 from langevin.geometry.starts import no_start, proposed, retried, unflattened
 from langevin.kernels import dual_averaging, metrics
 from langevin.kernels.steppers import MOST_STEPS
@@ -59,7 +60,9 @@ class ExactEngine:
         )
         self._kind = method.metric
         if method.metric == "auto":
-            self._kind = "dense" if size <= MOST_DENSE else "diagonal"
+            # Without gradients only the draws tell directions, which takes more of them than there are coordinates.
+            few = "lowrank" if self._chains.needs_gradient else "diagonal"
+            self._kind = "dense" if size <= MOST_DENSE else few
         self._rank = min(method.rank, size)
         self._together = next((n for n in (16, 8, 4) if plan.num_chains % n == 0 and plan.num_chains // n >= 4), 1)
         group = np.zeros((DRAWS_A_GROUP, self._chains.size), self._chains.dtype)
@@ -90,12 +93,15 @@ class ExactEngine:
             "seen": (0,) * self._plan.num_chains,
             "begun": None,
             "step_size": float(step_size),
+            "approach": None,
         }
 
     def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
         """Takes at most so many gradients of every chain."""
         if state["phase"] == "start":
             return self._start(state)
+        if state["phase"] == "approach":
+            return self._approach(state)
         if state["phase"] == "warm-up":
             return self._warm_up(state, limit)
         return self._sample(state, limit)
@@ -136,13 +142,31 @@ class ExactEngine:
             starts = retried(starts, good, self._propose, attempt, failure)
             chains = self._chains.idled(chains, starts, ~good)
             return state | {"attempt": attempt, "chains": chains}, Chunk("start", 1, attempt, attempt + 1)
-        adapts = self._kind != "unit" and self._chains.needs_gradient and self._plan.num_warmup > 0
-        if adapts and self._plan.init is None:
-            gradients = mass.plain_gradient(self._metric(state), np.asarray(stepper.draw.gradient))
-            metric = mass.first_metric(self._kind, gradients, self._rank)
-            state = state | {"metric": metrics.as_plain(metric)}
-            chains = self._chains.idled(chains)
-        return state | {"phase": "warm-up", "chains": chains}, Chunk("start", 1, 1, 1)
+        if not (self._chains.needs_gradient and self._plan.num_warmup and self._plan.init is None):
+            return state | {"phase": "warm-up", "chains": chains}, Chunk("start", 1, 1, 1)
+        gradients = mass.plain_gradient(self._metric(state), np.asarray(stepper.draw.gradient))
+        way = approach.begin(np.asarray(stepper.draw.position), np.asarray(stepper.draw.log_density), gradients)
+        if way is not None:
+            chains = self._chains.idled(chains, way["trial"])
+            return state | {"phase": "approach", "chains": chains, "approach": way}, Chunk("start", 1, 1, 1)
+        metric = mass.first_metric(self._kind, gradients, self._rank)
+        more = {"metric": metrics.as_plain(metric), "chains": self._chains.idled(chains)}
+        return state | {"phase": "warm-up"} | more, Chunk("start", 1, 1, 1)
+
+    def _approach(self, state: State) -> tuple[State, Chunk]:
+        """One step of the chains that climb; the others stay."""
+        chains, _, _ = self._chains.advance(state["chains"], Goal(self._metric(state)), 1)
+        draw = self._chains.stepper(chains).draw
+        gradients = mass.plain_gradient(self._metric(state), np.asarray(draw.gradient))
+        way = approach.advance(state["approach"], np.asarray(draw.log_density), gradients)
+        chunk = Chunk("approach", 1, way["count"], approach.MOST_STEPS, {"log-density": way["log_density"].mean()})
+        chains = self._chains.idled(chains, way["trial"])
+        if way["going"].any():
+            return state | {"chains": chains, "approach": way}, chunk
+        positions, slopes = approach.path(way)
+        metric = mass.metric_from(self._kind, positions, slopes, self._rank, self._chains.dtype)
+        more = {"metric": metrics.as_plain(metric), "approach": None}
+        return state | {"phase": "warm-up", "chains": chains} | more, chunk
 
     def _warm_up(self, state: State, limit: int) -> tuple[State, Chunk]:
         num_chains, num_warmup = self._plan.num_chains, self._plan.num_warmup
@@ -158,6 +182,7 @@ class ExactEngine:
             state = self._gathered(state | {"chains": chains}, harvests)
             drawn, shown = int(chains["drawn"].sum()), _shown(harvests)
         chunk = Chunk("warm-up", steps, min(drawn, num_warmup * num_chains), num_warmup * num_chains, shown)
+        chunk = chunk._replace(later=self._plan.num_draws * self._thin * num_chains)
         if drawn < until:
             return state, chunk
         if window < len(UPDATES):
@@ -305,7 +330,11 @@ def _shown(harvests: list[Harvest]) -> dict[str, float]:
     if not len(columns):
         return {}
     mean = Record(*columns.mean(axis=0))
-    return {"log-density": float(mean.log_density), "acceptance": float(mean.acceptance_rate)}
+    return {
+        "log-density": float(mean.log_density),
+        "acceptance": float(mean.acceptance_rate),
+        "gradients a draw": float(mean.n_steps),
+    }
 
 
 def _report(keep: Keep, posterior: Posterior, example: Position, groups: jax.Array, count: jax.Array) -> Any:

@@ -20,9 +20,14 @@ PRIOR_DRAWS = 5.0
 # coordinates those that could be noise. Draws have more of it than gradients, which forget sooner.
 LEAST_STRETCH = 1.5
 NOISE_OF_DRAWS = 1.5
-WIDEST = 1e12
 # With many coordinates, correlations are looked for in the span of so many draws and their gradients.
 MOST_SUBSPACE_DRAWS = 256
+# On its way to the bulk a chain sees gradients that are larger by orders of magnitude. Next to one of 3000 times the
+# median norm, the squares of all others are lost in single precision: such draws say nothing of the shape of the bulk.
+MOST_STEEP = 3e3
+DRAWS_OF_A_MEDIAN = 64
+# Scales that single precision can square.
+WIDEST = 1e15
 
 
 def round_metric(kind: str, size: int, rank: int, dtype: Any) -> Metric | None:
@@ -56,6 +61,8 @@ def metric_from(
         previous: The metric before. Of one of low rank, the scale is taken from what its directions leave over: else a
             few stiff directions that run through every coordinate would set the scale of all.
     """
+    if gradients is not None:
+        draws, gradients = _in_the_bulk(draws, gradients)
     x = _centred(draws)
     g = None if gradients is None else _centred(gradients)
     count = max(len(x) - len(draws), 1)
@@ -65,19 +72,43 @@ def metric_from(
         scale = scale * _scale(rest_x, rest_g, count)
     else:
         scale = _scale(x, g, count)
-    if kind in ("unit", "diagonal"):
+    if not np.isfinite(scale).all():
+        return previous if previous is not None else round_metric(kind, len(scale), rank, dtype)
+    if kind in ("unit", "diagonal") or (count > 2 * MOST_SUBSPACE_DRAWS and _found_none(previous)):
         return _as_metric(kind, scale, np.zeros((len(scale), 0)), np.ones(0), rank, dtype)
-    vectors, values = _round(x / scale, None if g is None else g * scale, count)
+    try:
+        vectors, values = _round(x / scale, None if g is None else g * scale, count)
+    except np.linalg.LinAlgError:
+        vectors, values = np.zeros((len(scale), 0)), np.ones(0)
     return _as_metric(kind, scale, vectors, np.sqrt(values), rank, dtype, min(count, MOST_SUBSPACE_DRAWS))
+
+
+def _found_none(metric: Metric | None) -> bool:
+    """Whether a metric of low rank has no directions: more draws than fit into the subspace would find none either."""
+    return isinstance(metric, LowRank) and bool(np.all(np.asarray(metric.stretches) == 1))
+
+
+def _in_the_bulk(draws: list[np.ndarray], gradients: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The draws and gradients without those of a chain on its way from a far start; see `MOST_STEEP`."""
+    every = -(-sum(map(len, gradients)) // DRAWS_OF_A_MEDIAN)
+    unit = np.median(np.abs(np.concatenate(gradients)[::every]), axis=0)
+    unit = np.where(unit > 0, unit, 1.0).astype(np.float64)
+    norms = [np.linalg.norm(one / unit, axis=1) for one in gradients]
+    most = MOST_STEEP * np.median(np.concatenate(norms))
+    if max(np.max(norm, initial=0.0) for norm in norms) <= most:
+        return draws, gradients
+    chosen = [(x[norm <= most], g[norm <= most]) for x, g, norm in zip(draws, gradients, norms, strict=True)]
+    chosen = [pair for pair in chosen if len(pair[0])]
+    return [x for x, _ in chosen], [g for _, g in chosen]
 
 
 def _scale(x: np.ndarray, g: np.ndarray | None, count: int) -> np.ndarray:
     """The scale of each coordinate: G = scale^2 is the geometric mean of var(x) and 1 / var(g)."""
-    spread = np.clip(np.sum(x**2, axis=0) / count, 1 / WIDEST, WIDEST)
+    spread = np.maximum(np.sum(x**2, axis=0) / count, 1 / WIDEST**2)
     if g is None:
-        return np.sqrt(spread)
-    steepness = np.clip(np.sum(g**2, axis=0) / count, 1 / WIDEST, WIDEST)
-    return (spread / steepness) ** 0.25
+        return np.clip(np.sqrt(spread), 1 / WIDEST, WIDEST)
+    steepness = np.maximum(np.sum(g**2, axis=0) / count, 1 / WIDEST**2)
+    return np.clip((spread / steepness) ** 0.25, 1 / WIDEST, WIDEST)
 
 
 def _centred(chains: list[np.ndarray]) -> np.ndarray:
@@ -95,20 +126,32 @@ def _round(x: np.ndarray, g: np.ndarray | None, count: int) -> tuple[np.ndarray,
     basis = np.eye(size) if len(known) >= size else np.linalg.qr(known.T)[0]
     spread = _shrunk(x @ basis, count)
     if g is None:
-        values, vectors = np.linalg.eigh(spread)
+        values, vectors = _eigen(spread)
         return basis @ vectors, values
-    values, vectors = np.linalg.eigh(_shrunk(g @ basis, count))
+    values, vectors = _eigen(_shrunk(g @ basis, count))
     root = np.sqrt(values)
     half, inverse = (vectors * root) @ vectors.T, (vectors / root) @ vectors.T
-    values, vectors = np.linalg.eigh(half @ spread @ half)
-    middle = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    values, vectors = np.linalg.eigh(inverse @ middle @ inverse)
-    return basis @ vectors, np.maximum(values, 1 / WIDEST)
+    values, vectors = _eigen(half @ spread @ half)
+    middle = (vectors * np.sqrt(values)) @ vectors.T
+    values, vectors = _eigen(inverse @ middle @ inverse)
+    return basis @ vectors, values
 
 
 def _shrunk(x: np.ndarray, count: int) -> np.ndarray:
     """The covariance, a little towards the identity."""
     return (x.T @ x + PRIOR_DRAWS * np.eye(x.shape[1])) / (count + PRIOR_DRAWS)
+
+
+def _eigen(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and eigenvectors of a positive matrix, whose smallest may be negative by rounding.
+
+    Raises:
+        LinAlgError: If the matrix is not finite, or zero.
+    """
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    if not (np.isfinite(values).all() and values[-1] > 0):
+        raise np.linalg.LinAlgError("The matrix is not finite, or zero.")
+    return np.maximum(values, len(values) * np.finfo(np.float64).eps * values[-1]), vectors
 
 
 def _as_metric(
@@ -124,6 +167,8 @@ def _as_metric(
         return None
     if kind == "diagonal":
         return Diagonal(np.asarray(scale**2, dtype))
+    # Directions that differ by more than the precision can tell would make the metric singular.
+    stretches = np.maximum(stretches, 8 * np.finfo(dtype).eps * np.max(stretches, initial=1.0))
     if kind == "dense":
         factor = np.eye(len(scale)) + (vectors * (stretches - 1)) @ vectors.T
         return Dense(np.asarray(scale[:, None] * factor, dtype))
@@ -142,11 +187,14 @@ def _as_metric(
 
 def plain_gradient(metric: Metric | None, whitened: np.ndarray) -> np.ndarray:
     """R^-T whitened: the gradients (one a row) that were whitened by this metric."""
+    whitened = np.asarray(whitened, np.float64)
     if metric is None:
         return whitened
     if isinstance(metric, Diagonal):
-        return whitened / np.sqrt(metric.variance)
+        return whitened / np.sqrt(np.asarray(metric.variance, np.float64))
     if isinstance(metric, Dense):
-        return np.linalg.solve(np.asarray(metric.factor, np.float64).T, whitened.T).T
+        factor = np.asarray(metric.factor, np.float64)
+        scale = np.linalg.norm(factor, axis=1)
+        return np.linalg.solve((factor / scale[:, None]).T, whitened.T).T / scale
     vectors, stretches = np.asarray(metric.vectors, np.float64), np.asarray(metric.stretches, np.float64)
     return (whitened + ((1 / stretches - 1) * (whitened @ vectors)) @ vectors.T) / metric.scale

@@ -91,7 +91,7 @@ class NUTS(Exact):
         target_accept: The acceptance that warm-up adapts the step to. Raise it where trajectories diverge.
         max_depth: A trajectory has at most `2**max_depth - 1` steps.
         metric: What the step is measured in. "dense" follows every correlation, "lowrank" the strongest, "diagonal"
-            none. "auto" is dense up to 128 coordinates, then diagonal.
+            none. "auto" is dense up to 128 coordinates, then of low rank.
         rank: How many directions "lowrank" follows.
         step_size: A step that warm-up leaves as it is; by default it is adapted.
     """

@@ -14,6 +14,8 @@ import jax
 import numpy as np
 
 from langevin.contracts import Chunk, Engine, Outcome, Sink, State
+from langevin.errors import SamplingError
+from langevin.run.pace import Pace
 from langevin.run.progress import Watch, silent
 
 SECONDS_A_CHUNK = 0.3
@@ -30,26 +32,39 @@ class Ran(NamedTuple):
         state: The last state.
         outcome: What the engine says of it; None if it was interrupted before its first draw.
         interrupted: Whether it was cut short.
+        out_of_time: Whether it was cut short by its own limit.
     """
 
     state: State
     outcome: Outcome | None
     interrupted: bool
+    out_of_time: bool = False
 
 
-def drive(engine: Engine, sink: Sink, watch: Watch = silent, state: State | None = None) -> Ran:
-    """Runs an engine to its end, or until it is interrupted.
+def drive(
+    engine: Engine,
+    sink: Sink,
+    watch: Watch = silent,
+    state: State | None = None,
+    max_seconds: float | None = None,
+) -> Ran:
+    """Runs an engine to its end, until its time is over, or until it is interrupted.
 
     Args:
         engine: The engine.
         sink: Takes the draws.
         watch: Shows progress.
         state: Where to go on; None to begin.
+        max_seconds: After so long it ends with what there is; None for no limit.
+
+    Raises:
+        SamplingError: If the time is over before the first draw, and the engine has nothing to show; says in which
+            phase that was, and how long the rest would have taken.
     """
     run = _Run(engine, sink, watch, engine.begin() if state is None else state)
     interrupted = False
     try:
-        run.to_the_end()
+        run.to_the_end(max_seconds)
     except KeyboardInterrupt:
         # A checkpoint only at the end: the interrupt may have come between the state of a chunk and its draws.
         interrupted = not run.finished
@@ -60,7 +75,14 @@ def drive(engine: Engine, sink: Sink, watch: Watch = silent, state: State | None
             if shortened is not None:
                 run.state = shortened
                 run.to_the_end()
-    return Ran(run.state, engine.finish(run.state) if run.has_draws else None, interrupted)
+    out_of_time = not (run.finished or interrupted)
+    if out_of_time and not run.has_draws:
+        shortened = None if sink.durable else engine.cut_short(run.state)
+        if shortened is None:
+            raise SamplingError(run.too_late(max_seconds))
+        run.state = shortened
+        run.to_the_end()
+    return Ran(run.state, engine.finish(run.state) if run.has_draws else None, interrupted, out_of_time)
 
 
 class _Run:
@@ -69,16 +91,17 @@ class _Run:
     def __init__(self, engine: Engine, sink: Sink, watch: Watch, state: State) -> None:
         self._engine, self._sink, self._watch = engine, sink, watch
         self.state, self.finished = state, False
+        self._last: Chunk | None = None
 
     @property
     def has_draws(self) -> bool:
         """Whether every chain has brought a draw."""
         return min(self._sink.counts, default=0) > 0
 
-    def to_the_end(self) -> None:
-        """Calls the engine until it is finished."""
-        clock = _Clock()
-        while not self.finished:
+    def to_the_end(self, max_seconds: float | None = None) -> None:
+        """Calls the engine until it is finished, or the time is over."""
+        clock, pace = _Clock(), Pace()
+        while not (self.finished or clock.is_over(max_seconds)):
             phase = str(self.state["phase"])
             limit, due = clock.decide(phase)
             if due:
@@ -89,8 +112,20 @@ class _Run:
             clock.note(phase, chunk, time.perf_counter() - began)
             self._sink.add(chunk.draws)
             self.finished = chunk.finished
-            self._watch(chunk)
+            pace.note(chunk, time.perf_counter())
+            self._last = chunk._replace(seconds_left=pace.left(chunk))
+            self._watch(self._last)
         self._sink.checkpoint(self.state)
+
+    def too_late(self, max_seconds: float | None) -> str:
+        """Says of a run without draws where its time was over."""
+        chunk, where, rest = self._last, f" in the phase {self.state['phase']!r}", ""
+        if chunk is not None and chunk.phase == self.state["phase"]:
+            where += f", at {chunk.done:,} of {chunk.total:,}"
+            if chunk.seconds_left is not None:
+                rest = f" The rest would have taken about {chunk.seconds_left:,.0f} s."
+        remedy = "Continue it with lv.resume" if self._sink.durable else "Give it more time, or less to do"
+        return f"`max_seconds`: {max_seconds:g} s were over{where}, before the first draw.{rest} {remedy}."
 
 
 class _Clock:
@@ -99,7 +134,13 @@ class _Clock:
     def __init__(self) -> None:
         self._seconds_a_step: dict[str, float] = {}
         self._latest = SECONDS_A_CHUNK / (2 * FIRST_STEPS)
-        self._saved = time.perf_counter()
+        self._began = self._saved = time.perf_counter()
+
+    def is_over(self, max_seconds: float | None) -> bool:
+        """Whether the run has had so many seconds."""
+        if max_seconds is None:
+            return False
+        return bool(_agreed(int(time.perf_counter() - self._began >= max_seconds))[0])
 
     def decide(self, phase: str) -> tuple[int, bool]:
         """How many steps to take at most, and whether a checkpoint is due."""
