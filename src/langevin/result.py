@@ -12,7 +12,7 @@ import xarray as xr
 
 from langevin.diagnostics import weighted
 from langevin.diagnostics.evidence import judge
-from langevin.diagnostics.findings import Finding, Result
+from langevin.diagnostics.findings import Result, Verdict
 from langevin.diagnostics.mixing import label, rhat
 from langevin.errors import SettingError
 
@@ -102,9 +102,15 @@ class Fit:
         return self.settings["evidence"].get("mixing", {}).get("together", 1)
 
     @functools.cached_property
-    def verdict(self) -> tuple[Finding, ...]:
-        """What stands in the way of trusting this result; empty if nothing was found."""
-        return judge(Result(self.posterior, self.stats), self.settings["evidence"])
+    def verdict(self) -> Verdict:
+        """What stands in the way of trusting this result; empty if nothing was found.
+
+        `verdict.word` is "trustworthy", "doubtful" or "wrong".
+        """
+        unconstrained = "unconstrained_posterior"
+        draws = self.data_tree[unconstrained].to_dataset() if unconstrained in self.data_tree else None
+        settings = self.settings
+        return judge(Result(self.posterior, self.stats, draws, settings["method"]), settings["evidence"])
 
     def summary(self, names: list[str] | None = None, probability: float = 0.89) -> pd.DataFrame:
         """Weighted mean, sd, equal-tailed interval, effective size, Monte Carlo error and R-hat, one row a coordinate.
@@ -165,9 +171,7 @@ class Fit:
         lines = [
             f"Fit by {method}: {sizes['chain']} chains x {sizes['draw']} draws of {', '.join(map(str, self.posterior))}"
         ]
-        lines += [f"  ! {finding}" for finding in self.verdict]
-        if not self.verdict:
-            lines.append("  No fault found in the draws.")
+        lines += [f"  {line}" for line in repr(self.verdict).splitlines()]
         if self.settings["approximation"]:
             lines.append(f"  Approximate: {self.settings['approximation']}")
         return "\n".join(lines)

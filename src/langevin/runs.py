@@ -157,11 +157,12 @@ class Run(NamedTuple):
         } | outcome.settings
 
     def _fit(self, tree: xr.DataTree, outcome: Outcome) -> Fit:
+        from langevin.diagnostics.findings import UNSURPRISING
         from langevin.result import Fit
 
         fit = Fit(tree, self.target if isinstance(self.target, Posterior) else None, outcome.guide)
         for finding in fit.verdict:
-            if finding.code != "point":
+            if finding.code not in UNSURPRISING:
                 warnings.warn(str(finding), LangevinWarning, stacklevel=4)
         return fit
 
