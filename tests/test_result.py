@@ -60,7 +60,8 @@ def test_settings_say_how_it_was_made(fit):
     assert fit.settings["batches"]["size"] == 30
     assert fit.settings["step_size"] > 0
     assert "3 %" in fit.settings["approximation"]
-    assert "No fault found" in repr(fit)
+    assert fit.verdict.word == "trustworthy"
+    assert "Trustworthy: no fault found." in repr(fit)
 
 
 def test_save_and_load(fit, tmp_path):
