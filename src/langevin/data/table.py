@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from langevin.errors import DataError, LangevinWarning
 
@@ -99,7 +100,7 @@ def _as_numbers(name: str, values: Any) -> np.ndarray:
         raise DataError(
             f"`data[{name!r}]` is a masked array with missing values. Drop those rows, or model what is missing."
         )
-    if isinstance(values, jax.core.Tracer):
+    if isinstance(values, Tracer):
         raise DataError(
             f"`data[{name!r}]` has no values yet: a fit cannot be made inside jax.jit, jax.vmap or jax.grad. Call "
             "it outside."
