@@ -92,8 +92,8 @@ def unchecked(result: Result) -> list[Finding]:
     return [
         Finding(
             "unchecked",
-            "The distance of this approximation from the posterior was not computed: each row has sites of its own, "
-            "or the guide gives single values.",
+            "The distance of this approximation from the posterior was not computed: each row has continuous sites of "
+            "its own.",
             "Nothing is known of how right its means and sds are.",
             "Compare with a sampler on fewer rows, with these sites summed or integrated out of the program.",
         )

@@ -125,7 +125,7 @@ class VariationalEngine:
         if log_p.size:
             khat, efficiency = judged(log_p - log_q)
             evidence["ratios"] = {"khat": khat, "efficiency": efficiency, "count": len(log_p)}
-        else:
+        elif not self._objective.points:
             evidence["unchecked"] = {}
         if self._objective.points:
             evidence["points"] = {"names": list(self._objective.points)}
