@@ -28,9 +28,9 @@ def result(x=GOOD, stats=None, **sites):
     return Result(xr.Dataset(draws), xr.Dataset({name: (DIMS[: np.ndim(v)], v) for name, v in by_draw.items()}))
 
 
-def with_unconstrained(z):
+def with_unconstrained(z, x=GOOD):
     """Draws with an unconstrained position beside them, in single precision."""
-    return result()._replace(unconstrained=xr.Dataset({"z": (DIMS, z.astype(np.float32))}))
+    return result(x)._replace(unconstrained=xr.Dataset({"z": (DIMS, z.astype(np.float32))}))
 
 
 def replaced(value, where, array=GOOD):
@@ -101,6 +101,10 @@ CASES = {
         Case([], result=with_unconstrained(GOOD + 100)),
         Case(["frozen"], result=with_unconstrained(np.full(GOOD.shape, 1.7e9))),
         Case(["frozen"], result=with_unconstrained(1.7e9 + 100 * GOOD)),
+        Case(["frozen"], result=with_unconstrained(np.zeros(GOOD.shape) + 1e9 * np.arange(1, 5)[:, None])),
+        # Chains that never move at all: by rounding, or by rejections.
+        Case(["frozen"], result=with_unconstrained(np.full(GOOD.shape, 1.7e9), x=np.ones(GOOD.shape))),
+        Case(["stuck"], result=with_unconstrained(np.ones(GOOD.shape), x=np.ones(GOOD.shape))),
         Case([], result=with_unconstrained(1.7e9 + 1e7 * GOOD)),
     ],
     "mixing": [

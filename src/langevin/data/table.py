@@ -41,7 +41,9 @@ def as_table(data: Any) -> Table:
     """
     if data is None:
         return Table({}, 0)
-    columns = {name: _as_numbers(name, values) for name, values in _columns(data).items()}
+    columns = {}
+    for name, values in _columns(data).items():
+        columns[name] = _as_numbers(name, values)
     if not columns:
         raise DataError("`data` has no columns. Pass a dict such as {'x': x, 'y': y}, or a frame.")
     counts = {name: len(column) for name, column in columns.items()}

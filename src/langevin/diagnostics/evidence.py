@@ -21,6 +21,8 @@ MOST_DEEP = 0.01
 LEAST_BFMI = 0.2
 # The sd of draws, in units of what their precision can tell apart at their size.
 LEAST_RESOLVED = 8.0
+# Chains that stand still do so by rounding where steps of this size are lost, and else by rejections.
+LEAST_LOST = 0.01
 LEAST_DRAWS_FOR_ENERGY = 20
 MOST_AT_ONCE = 5_000_000
 
@@ -160,7 +162,8 @@ def _stuck(result: Result) -> list[Finding]:
     still = np.ones(posterior.sizes["chain"], bool)
     for values in posterior.values():
         still &= (values.values == values.values[:, :1]).reshape(len(still), -1).all(axis=1)
-    if still.any():
+    frozen = _frozen(running, LEAST_LOST if still.any() else 0.0)
+    if still.any() and not frozen:
         return [
             Finding(
                 "stuck",
@@ -169,11 +172,16 @@ def _stuck(result: Result) -> list[Finding]:
                 "Take a smaller step_size if proposals are rejected, or a larger one if steps vanish in rounding.",
             )
         ]
-    return _frozen(running)
+    return frozen
 
 
-def _frozen(result: Result) -> list[Finding]:
-    """Of unconstrained positions: there, every coordinate has a width. What is reported may be constant."""
+def _frozen(result: Result, least: float) -> list[Finding]:
+    """Of unconstrained positions: there, every coordinate has a width. What is reported may be constant.
+
+    Args:
+        result: The draws of chains that did not stop.
+        least: Only what is so large that steps of this size vanish in rounding.
+    """
     if result.unconstrained is None:
         return []
     worst = []
@@ -181,10 +189,10 @@ def _frozen(result: Result) -> list[Finding]:
         if values.dtype.kind != "f" or values.size == 0:
             continue
         draws = values.values.reshape(-1, int(np.prod(values.shape[2:])))
-        spread = np.std(draws, axis=0, dtype=np.float64)
+        spread = np.std(values.values, axis=1, dtype=np.float64).reshape(values.sizes["chain"], -1).max(axis=0)
         # Half precision may be how draws are kept, and not how they were computed.
         resolution = np.spacing(np.abs(draws).max(axis=0).astype(np.result_type(draws.dtype, np.float32)))
-        if (spread < LEAST_RESOLVED * resolution).any():
+        if ((spread < LEAST_RESOLVED * resolution) & (resolution > least)).any():
             worst.append(str(name))
     if not worst:
         return []
