@@ -12,15 +12,15 @@ from langevin import ratios
 from langevin.diagnostics.findings import Finding, Result
 from langevin.diagnostics.mixing import coordinate
 
-# What these rest on: Gaussian q of sds 0.5 to 1.5 and means 0 to 0.5 off a standard normal p, in one or in all of 1 to
-# 100 dimensions, 1,000 and 4,000 draws, ten times each. Comparing means and sds of draws with those of the same draws
-# weighted by their ratios found every sd of at most 0.8 or at least 1.2, and every mean off by a quarter of an sd, wherever
-# the weights were worth more than 100 draws; an sd of 0.85 was missed in up to 3 of 10 cases of 1,000 draws. Where they
-# were worth less, q was off in every case. No sd within 5 % was called off; of 100 means each off by 0.1, one was in 3 of
-# 10 cases of 1,000 draws. The efficiency alone cannot tell: it is 0.94 where one mean is off by a quarter, and 0.56 where each of
-# 100 sds is 5 % off. Nor can k: 3.6 for a t distribution with 10 degrees of freedom, whose best Gaussian has an sd of
-# 0.975 and an efficiency of 0.98. In 10 dimensions of those, k was above 0.7 in two of ten cases, at an efficiency of
-# 0.7.
+# What these rest on: Gaussian q of sds 0.5 to 1.5 and means 0 to 0.5 off a standard normal p, in one or in all of 1
+# to 100 dimensions, 1,000 and 4,000 draws, ten times each. Comparing means and sds of draws with those of the same
+# draws weighted by their ratios found every sd of at most 0.8 or at least 1.2, and every mean off by a quarter of an
+# sd, wherever the weights were worth more than 100 draws; an sd of 0.85 was missed in up to 3 of 10 cases of 1,000
+# draws. Where they were worth less, q was off in every case. No sd within 5 % was called off; of 100 means each off
+# by 0.1, one was in 3 of 10 cases of 1,000 draws. The efficiency alone cannot tell: it is 0.94 where one mean is off
+# by a quarter, and 0.56 where each of 100 sds is 5 % off. Nor can k: 3.6 for a t distribution with 10 degrees of
+# freedom, whose best Gaussian has an sd of 0.975 and an efficiency of 0.98. In 10 dimensions of those, k was above
+# 0.7 in two of ten cases, at an efficiency of 0.7.
 MOST_MEAN_SHIFT = 0.2
 MOST_SD_RATIO = 1.15
 MOST_KHAT = 0.7
