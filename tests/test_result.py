@@ -1,5 +1,7 @@
 import json
+import warnings
 
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -60,7 +62,8 @@ def test_settings_say_how_it_was_made(fit):
     assert fit.settings["batches"]["size"] == 30
     assert fit.settings["step_size"] > 0
     assert "3 %" in fit.settings["approximation"]
-    assert "No fault found" in repr(fit)
+    assert fit.verdict.word == "trustworthy"
+    assert "Trustworthy: no fault found." in repr(fit)
 
 
 def test_save_and_load(fit, tmp_path):
@@ -123,3 +126,49 @@ def test_a_given_step_of_sghmc_takes_off_the_noise_it_measured():
 def test_summary_refuses_nonsense(fit, keywords):
     with pytest.raises(lv.SettingError, match="probability|nope"):
         fit.summary(**keywords)
+
+
+@pytest.fixture(scope="module")
+def with_weights():
+    density = lv.Density(
+        lambda p: -0.5 * (p["m"] ** 2).sum(), lambda p, rows: -0.5 * (rows["x"] - p["m"][0]) ** 2, {"m": jnp.zeros(2)}
+    )
+    method = lv.SGLD(step_size=lv.Polynomial(1e-2, 1, 0.55))
+    data = {"x": np.random.default_rng(0).normal(1.0, size=50)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lv.LangevinWarning)
+        return lv.fit(density, data, method, batch_size=10, num_draws=2000, thin=20, progress=False)
+
+
+def test_arviz_sees_draws_of_equal_weight(with_weights):
+    """Their means are the weighted ones, up to the error of taking each draw a whole number of times."""
+    import arviz_stats
+
+    fit = with_weights
+    assert np.ptp(fit.weights.values) > 1
+    table, ours = arviz_stats.summary(fit.data_tree, round_to="none"), fit.summary()
+    unweighted = fit.posterior["m"].mean(["chain", "draw"]).values
+    mean = table["mean"].astype(float).to_numpy()
+    np.testing.assert_allclose(mean, ours["mean"], atol=0.01 * ours["sd"].max())
+    assert np.abs(unweighted - ours["mean"]).max() > 5 * np.abs(mean - ours["mean"]).max()
+    np.testing.assert_allclose(table["sd"].astype(float), ours["sd"], rtol=0.01)
+
+
+def test_the_weighted_draws_are_beside_them(with_weights, tmp_path):
+    fit = with_weights
+    tree = fit.data_tree
+    xr.testing.assert_identical(tree["weighted_posterior"].to_dataset(), fit.posterior)
+    xr.testing.assert_identical(tree["weighted_sample_stats"].to_dataset(), fit.stats)
+    assert (tree["sample_stats"]["weight"] == 1).all()
+    # The groups still belong together, draw by draw.
+    np.testing.assert_array_equal(tree["posterior"]["m"], tree["unconstrained_posterior"]["m"])
+    assert (np.diff(tree["sample_stats"]["step_size"], axis=1) <= 0).all()
+    fit.save(tmp_path / "fit.zarr")
+    again = lv.load(tmp_path / "fit.zarr")
+    xr.testing.assert_identical(again.posterior, fit.posterior)
+    xr.testing.assert_identical(again.data_tree["posterior"].to_dataset(), tree["posterior"].to_dataset())
+    pd.testing.assert_frame_equal(again.summary(), fit.summary())
+
+
+def test_the_tree_is_as_it_is_where_weights_are_equal(fit):
+    assert fit.data_tree is fit.tree

@@ -166,7 +166,7 @@ def test_names_that_are_wrong(path, group, key, value, sentence):
 @pytest.mark.parametrize("group", ["posterior", "sample_stats"])
 def test_a_group_that_is_missing(tmp_path, group):
     fit = made()
-    del fit.data_tree[group]
+    del fit.tree[group]
     store.save(fit, tmp_path / "fit")
     with pytest.raises(lv.DataError, match=f"has no group '{group}', which every fit has"):
         lv.load(tmp_path / "fit")
@@ -273,8 +273,8 @@ def test_objects_are_refused_and_nothing_executes(path, tmp_path, change, where)
 
 def test_strings_are_not_objects(tmp_path):
     fit = made()
-    labels = fit.data_tree["posterior"].to_dataset().assign_coords(k=np.array(["x", "y", "long"], object))
-    fit.data_tree["posterior"] = xr.DataTree(labels)
+    labels = fit.tree["posterior"].to_dataset().assign_coords(k=np.array(["x", "y", "long"], object))
+    fit.tree["posterior"] = xr.DataTree(labels)
     store.save(fit, tmp_path / "fit")
     assert lv.load(tmp_path / "fit").posterior["k"].values.tolist() == ["x", "y", "long"]
 

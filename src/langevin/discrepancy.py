@@ -28,7 +28,7 @@ def discrepancy_of_fit(fit: Fit, batch_size: int | None, most_draws: int, seed: 
         raise SettingError(
             f"`batch_size` must be from 1 to {posterior.num_data} rows of a model by rows; got {batch_size}."
         )
-    unconstrained = fit.data_tree["unconstrained_posterior"].to_dataset()
+    unconstrained = fit.tree["unconstrained_posterior"].to_dataset()
     template = posterior.start(np.random.default_rng(0))
     weights = fit.weights.values.reshape(-1)
     chosen = np.flatnonzero(weights > 0)

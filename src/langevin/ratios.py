@@ -10,12 +10,16 @@ import math
 import numpy as np
 
 LEAST = 25
+# exp(-500) can still be told from 0, so that a generalised Pareto distribution can be fitted to the tail.
+MOST_SPREAD = 500.0
 
 
 def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float | None]:
     """Logarithms of smoothed weights, and the shape k of the ratios' tail: above 0.7 they are not to be trusted.
 
-    Fewer than 25 ratios have no tail to be seen: they are left as they are, and k is None.
+    Fewer than 25 ratios have no tail to be seen: they are left as they are, and k is None. Where the ratios of the tail
+    are so far apart that their quotients underflow, k is Hill's estimate, the mean of `log(ratio / cut-off)` over the
+    tail, to which the fit of a generalised Pareto distribution tends for large k.
 
     Args:
         log_ratios: Finite ones.
@@ -23,12 +27,16 @@ def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float | None]:
     from arviz_stats.base import array_stats
 
     as_they_are = log_ratios - log_ratios.max()
-    if len(log_ratios) < LEAST:
+    count = len(log_ratios)
+    if count < LEAST:
         return as_they_are, None
+    tail = np.sort(as_they_are)[-math.ceil(min(0.2 * count, 3 * math.sqrt(count))) - 1 :]
+    if -tail[0] > MOST_SPREAD:
+        return as_they_are, float(np.mean(tail[1:] - tail[0]))
     try:
         with np.errstate(all="ignore"):
             # It takes log-likelihoods, whose inverse are the ratios of cross-validation.
-            log_weights, khat = array_stats.psislw(-log_ratios)
+            log_weights, khat = array_stats.psislw(-as_they_are)
     except ValueError:
         # The largest ratios are all the same, as they are where every site is discrete: there is no tail.
         return as_they_are, 0.0

@@ -1,4 +1,4 @@
-"""Importance resampling of a fit."""
+"""Draws taken again: by their importance ratios, or by their weights."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import json
 import numpy as np
 import xarray as xr
 
+from langevin.diagnostics import weighted
 from langevin.errors import SettingError
 from langevin.ratios import smoothed
 from langevin.result import Fit
+
+DRAWS = ("posterior", "sample_stats", "unconstrained_posterior")
 
 
 def resampled(fit: Fit, num_draws: int | None, seed: int) -> Fit:
@@ -28,8 +31,8 @@ def resampled(fit: Fit, num_draws: int | None, seed: int) -> Fit:
     generator = np.random.default_rng(seed)
     chosen = known[generator.choice(len(known), (num_chains, count), p=weights / weights.sum())]
     groups = {}
-    for name in ("posterior", "sample_stats", "unconstrained_posterior"):
-        dataset = fit.data_tree[name].to_dataset()
+    for name in DRAWS:
+        dataset = fit.tree[name].to_dataset()
         flat = dataset.stack(flat=("chain", "draw"), create_index=False)
         taken = flat.isel(flat=xr.DataArray(chosen, dims=("chain", "draw")))
         taken = taken.drop_vars([v for v in ("chain", "draw") if v in taken.variables])
@@ -37,6 +40,8 @@ def resampled(fit: Fit, num_draws: int | None, seed: int) -> Fit:
         groups[name] = taken.transpose("chain", "draw", ...)
     if "stopped" in groups["sample_stats"]:
         groups["sample_stats"]["stopped"] = (("chain",), np.full(num_chains, -1))
+    # The ratios are used up: these draws are no longer q's.
+    groups["sample_stats"] = groups["sample_stats"].drop_vars("log_q")
     tree = xr.DataTree.from_dict(groups)
     settings = fit.settings | {
         "resampled": True,
@@ -44,3 +49,27 @@ def resampled(fit: Fit, num_draws: int | None, seed: int) -> Fit:
     }
     tree.attrs["settings"] = json.dumps(settings)
     return Fit(tree, fit.target)
+
+
+def unweighted(tree: xr.DataTree) -> xr.DataTree:
+    """The tree with draws of equal weight, by systematic resampling within each chain; with the weighted ones beside.
+
+    The groups of draws are also there as they were, under names that begin with "weighted_". Chains without any weight
+    stay as they are, and all chains count the same.
+    """
+    weights = tree["sample_stats"]["weight"].transpose("chain", "draw").values
+    chosen = xr.DataArray(np.stack([weighted.resampled(of_chain) for of_chain in weights]), dims=("chain", "draw"))
+    chains = xr.DataArray(np.arange(len(weights)), dims="chain")
+    equal = tree.copy()
+    for name in DRAWS:
+        if name not in tree.children:
+            continue
+        dataset = tree[name].to_dataset()
+        taken = dataset.drop_vars(["chain", "draw"], errors="ignore").isel(chain=chains, draw=chosen)
+        by_chain = {n: dataset[n].variable for n in dataset.data_vars if "draw" not in dataset[n].dims}
+        taken = taken.assign(by_chain).assign_coords({n: dataset[n] for n in ("chain", "draw") if n in dataset.coords})
+        if "weight" in taken:
+            taken["weight"] = xr.ones_like(taken["weight"])
+        equal[name] = xr.DataTree(taken.transpose("chain", "draw", ...))
+        equal[f"weighted_{name}"] = xr.DataTree(dataset)
+    return equal

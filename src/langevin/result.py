@@ -12,7 +12,7 @@ import xarray as xr
 
 from langevin.diagnostics import weighted
 from langevin.diagnostics.evidence import judge
-from langevin.diagnostics.findings import Finding, Result
+from langevin.diagnostics.findings import Result, Verdict
 from langevin.diagnostics.mixing import label, rhat
 from langevin.errors import SettingError
 
@@ -26,27 +26,42 @@ if TYPE_CHECKING:
 class Fit:
     """The draws of a run, with their weights, and whether they can be trusted.
 
-    Everything is in `data_tree`, in ArviZ's groups, so that ArviZ reads it as it is.
-
     Attributes:
-        data_tree: Groups `posterior`, `sample_stats` (with `weight`), `unconstrained_posterior`.
+        tree: All that is known: groups `posterior`, `sample_stats` (with `weight`), `unconstrained_posterior`.
         target: The posterior that was sampled; None for a fit that was loaded, and for a guide's.
     """
 
-    def __init__(self, data_tree: xr.DataTree, target: Posterior | None = None, guide: Guide | None = None) -> None:
-        self.data_tree = data_tree
+    def __init__(self, tree: xr.DataTree, target: Posterior | None = None, guide: Guide | None = None) -> None:
+        self.tree = tree
         self.target = target
         self._guide = guide
 
     @property
+    def data_tree(self) -> xr.DataTree:
+        """What ArviZ reads: `tree`, where all draws have the same weight.
+
+        ArviZ knows no weights. Where they differ, the draws of these groups are taken from each chain as often as their
+        weights ask, in their order, and the weighted ones are in `weighted_posterior` and its like.
+        """
+        if np.ptp(self.weights.values) == 0:
+            return self.tree
+        return self._unweighted
+
+    @functools.cached_property
+    def _unweighted(self) -> xr.DataTree:
+        from langevin.resampling import unweighted
+
+        return unweighted(self.tree)
+
+    @property
     def posterior(self) -> xr.Dataset:
-        """The draws: dimensions chain, draw, then the site's own."""
-        return self.data_tree["posterior"].to_dataset()
+        """The draws, with `weights`: dimensions chain, draw, then the site's own."""
+        return self.tree["posterior"].to_dataset()
 
     @property
     def stats(self) -> xr.Dataset:
         """What the sampler told at each draw: dimensions chain, draw."""
-        return self.data_tree["sample_stats"].to_dataset()
+        return self.tree["sample_stats"].to_dataset()
 
     @property
     def weights(self) -> xr.DataArray:
@@ -56,7 +71,7 @@ class Fit:
     @property
     def settings(self) -> dict[str, Any]:
         """How the run was made: the method, the arguments, and what warm-up chose."""
-        return json.loads(self.data_tree.attrs["settings"])
+        return json.loads(self.tree.attrs["settings"])
 
     @property
     def guide(self) -> Guide:
@@ -71,11 +86,11 @@ class Fit:
     @property
     def elbo(self) -> xr.DataArray:
         """The bound at each step of the best restart, as it was estimated there (VI only)."""
-        if "optimisation" not in self.data_tree:
+        if "optimisation" not in self.tree:
             raise SettingError(
                 f"`elbo` is for variational inference; this fit is by {self.settings['method']['name']}."
             )
-        found = self.data_tree["optimisation"].to_dataset()
+        found = self.tree["optimisation"].to_dataset()
         return found["elbo"].isel(restart=found.attrs["best"])
 
     def resampled(self, num_draws: int | None = None, seed: int = 0) -> Fit:
@@ -102,9 +117,15 @@ class Fit:
         return self.settings["evidence"].get("mixing", {}).get("together", 1)
 
     @functools.cached_property
-    def verdict(self) -> tuple[Finding, ...]:
-        """What stands in the way of trusting this result; empty if nothing was found."""
-        return judge(Result(self.posterior, self.stats), self.settings["evidence"])
+    def verdict(self) -> Verdict:
+        """What stands in the way of trusting this result; empty if nothing was found.
+
+        `verdict.word` is "trustworthy", "doubtful" or "wrong".
+        """
+        unconstrained = "unconstrained_posterior"
+        draws = self.tree[unconstrained].to_dataset() if unconstrained in self.tree else None
+        settings = self.settings
+        return judge(Result(self.posterior, self.stats, draws, settings["method"]), settings["evidence"])
 
     def summary(self, names: list[str] | None = None, probability: float = 0.89) -> pd.DataFrame:
         """Weighted mean, sd, equal-tailed interval, effective size, Monte Carlo error and R-hat, one row a coordinate.
@@ -165,9 +186,7 @@ class Fit:
         lines = [
             f"Fit by {method}: {sizes['chain']} chains x {sizes['draw']} draws of {', '.join(map(str, self.posterior))}"
         ]
-        lines += [f"  ! {finding}" for finding in self.verdict]
-        if not self.verdict:
-            lines.append("  No fault found in the draws.")
+        lines += [f"  {line}" for line in repr(self.verdict).splitlines()]
         if self.settings["approximation"]:
             lines.append(f"  Approximate: {self.settings['approximation']}")
         return "\n".join(lines)

@@ -168,12 +168,13 @@ class Run(NamedTuple):
         } | outcome.settings
 
     def _fit(self, tree: xr.DataTree, outcome: Outcome) -> Fit:
+        from langevin.diagnostics.findings import UNSURPRISING
         from langevin.result import Fit
 
         target = self.target.with_centring(outcome.centring) if isinstance(self.target, Posterior) else None
         fit = Fit(tree, target, outcome.guide)
         for finding in fit.verdict:
-            if finding.code != "point":
+            if finding.code not in UNSURPRISING:
                 warnings.warn(str(finding), LangevinWarning, stacklevel=4)
         return fit
 

@@ -30,7 +30,7 @@ def save(fit: Fit, path: str | Path) -> None:
     if os.path.lexists(path):
         raise SettingError(f"`save`: {path} exists already. Choose another path, or remove it first.")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    tree = fit.data_tree.map_over_datasets(lambda dataset: dataset.drop_encoding())
+    tree = fit.tree.map_over_datasets(lambda dataset: dataset.drop_encoding())
     tree.attrs["format"] = FIT_FORMAT
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from langevin.data.table import as_arrays, as_table
-from langevin.errors import DataError
+from langevin.errors import DataError, LangevinWarning
 
 COLUMNS = {"x": [0.5, 1.5, -2.0], "k": [1, 2, 3], "b": [True, False, True]}
 
@@ -88,7 +89,9 @@ def test_what_is_not_finite_is_named_by_column_and_row(data, num_rows, bad):
         (["a", "b"], "holds <U1, not numbers.*Encode"),
         ([None, 1.0], "holds object"),
         ([1j, 2j], "holds complex128"),
-        (np.array(["2020-01-01", "2020-01-02"], "datetime64[D]"), "holds datetime64"),
+        (np.array(["2020-01-01", "2020-01-02"], "datetime64[D]"), r"holds datetime64.*t - t\.min\(\)"),
+        (scipy.sparse.csr_matrix(np.eye(2)), r"sparse matrix.*toarray\(\)"),
+        (scipy.sparse.coo_array(np.eye(2)), r"sparse matrix.*toarray\(\)"),
         ([[1.0], [1.0, 2.0]], "not a regular array"),
         (3.0, "single value.*`constants`"),
         (np.float32(3.0), "single value"),
@@ -162,6 +165,61 @@ def test_no_rows(data):
 def test_what_has_no_names_is_refused(data):
     with pytest.raises(DataError, match=f"dict of arrays or a frame; got {type(data).__name__}"):
         as_table(data)
+
+
+def test_a_lazy_frame_has_no_values():
+    with pytest.raises(DataError, match=r"LazyFrame.*data\.collect\(\)"):
+        as_table(pl.LazyFrame(COLUMNS))
+
+
+def test_no_fit_inside_a_compiled_function():
+    with pytest.raises(DataError, match=r"`data\['y'\]` has no values yet.*jax\.jit"):
+        jax.jit(lambda y: as_table({"y": y}).columns["y"])(np.zeros(3))
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3], [1, 2.5, np.float32(3)], [True, False, True]])
+def test_objects_that_are_numbers(values):
+    column = as_table(pd.DataFrame({"x": pd.Series(values, dtype=object)})).columns["x"]
+    assert column.dtype == as_table({"x": values}).columns["x"].dtype
+    np.testing.assert_array_equal(column, values)
+
+
+SECONDS = np.arange(1000.0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        1.7e9 + SECONDS,
+        (1.7e9 + SECONDS).astype(int),
+        np.stack([SECONDS, 1.7e9 + SECONDS], axis=1),
+        1e6 + 1e-4 * SECONDS,
+        # What is lost in another package is lost all the same.
+        (1.7e9 + SECONDS).astype(np.float32),
+    ],
+    ids=["seconds", "integers", "one of two", "small", "lost before"],
+)
+def test_numbers_that_lose_their_resolution_are_named(values):
+    with pytest.warns(LangevinWarning, match=r"`data\['t'\]` loses its resolution.*Subtract an offset"):
+        as_table({"t": values})
+    with jax.enable_x64(True):
+        as_table({"t": values})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        SECONDS,
+        1.7e9 + 1e5 * SECONDS,
+        1e30 * SECONDS,
+        1e-30 * SECONDS,
+        np.full(9, 0.1),
+        np.arange(9) / 3 * 3 / 7,
+        [2**30],
+    ],
+)
+def test_numbers_that_keep_their_resolution(values):
+    as_table({"t": values})
 
 
 def test_no_columns():

@@ -11,6 +11,7 @@ import xarray as xr
 from langevin.diagnostics import findings
 from langevin.diagnostics.evidence import FINDERS, judge
 from langevin.diagnostics.findings import Finding, Result
+from langevin.engines.drawing import judged
 
 NUM_CHAINS, NUM_DRAWS = 4, 500
 DIMS = ("chain", "draw")
@@ -25,6 +26,11 @@ def result(x=GOOD, stats=None, **sites):
     ones = np.ones(np.shape(x))
     by_draw = {"weight": ones, "lp": ones} | (stats or {})
     return Result(xr.Dataset(draws), xr.Dataset({name: (DIMS[: np.ndim(v)], v) for name, v in by_draw.items()}))
+
+
+def with_unconstrained(z, x=GOOD):
+    """Draws with an unconstrained position beside them, in single precision."""
+    return result(x)._replace(unconstrained=xr.Dataset({"z": (DIMS, z.astype(np.float32))}))
 
 
 def replaced(value, where, array=GOOD):
@@ -93,6 +99,14 @@ CASES = {
         Case([], result=result(replaced(1.0, 2), y=GOOD)),
         Case([], result=result(replaced(1.0, 2), {"stopped": LOST})),
         Case([], result=result(GOOD[:, :1])),
+        Case([], result=with_unconstrained(GOOD + 100)),
+        Case(["frozen"], result=with_unconstrained(np.full(GOOD.shape, 1.7e9))),
+        Case(["frozen"], result=with_unconstrained(1.7e9 + 100 * GOOD)),
+        Case(["frozen"], result=with_unconstrained(np.zeros(GOOD.shape) + 1e9 * np.arange(1, 5)[:, None])),
+        # Chains that never move at all: by rounding, or by rejections.
+        Case(["frozen"], result=with_unconstrained(np.full(GOOD.shape, 1.7e9), x=np.ones(GOOD.shape))),
+        Case(["stuck"], result=with_unconstrained(np.ones(GOOD.shape), x=np.ones(GOOD.shape))),
+        Case([], result=with_unconstrained(1.7e9 + 1e7 * GOOD)),
     ],
     "mixing": [
         Case([], {"exact": True}),
@@ -105,6 +119,10 @@ CASES = {
         Case(["few draws"], {"exact": True}, result(GOOD[:, :20])),
         Case([], {"exact": False}, result(replaced(50.0, 2), {"stopped": LOST})),
         Case([], {"exact": False}, result(stats={"stopped": np.zeros(4, int)})),
+        Case(["one chain"], {"exact": True}, result(GOOD[:1])),
+        Case(["not mixed", "one chain"], {"exact": True}, result(SLOW[:1])),
+        # Chains that stand still at different places.
+        Case(["not mixed"], {"exact": True}, result(np.zeros(GOOD.shape) + np.arange(4)[:, None], y=GOOD)),
         # Each pair is around a place of its own.
         Case(["not mixed"], {"exact": True, "together": 2}, result(APART)),
     ],
@@ -115,15 +133,18 @@ CASES = {
         Case(["too wide"], {"value": np.inf, "error": 0.0}),
     ],
     "ratios": [
-        Case([], {"khat": 0.4, "efficiency": 0.5, "count": 4000}),
-        Case(["far off"], {"khat": 0.8, "efficiency": 0.5, "count": 4000}),
+        Case([], {"khat": 0.4, "efficiency": 0.4, "count": 4000}),
+        Case(["far off"], {"khat": 0.8, "efficiency": 0.4, "count": 4000}),
         # Of fewer ratios, a thinner tail is already too thick to be told from a thicker one.
-        Case(["far off"], {"khat": 0.6, "efficiency": 0.5, "count": 100}),
-        Case([], {"khat": 0.6, "efficiency": 0.5, "count": 4000}),
-        Case([], {"khat": 0.8, "efficiency": 0.99, "count": 4000}),
+        Case(["far off"], {"khat": 0.6, "efficiency": 0.4, "count": 100}),
+        Case([], {"khat": 0.6, "efficiency": 0.4, "count": 4000}),
+        Case([], {"khat": 0.8, "efficiency": 0.95, "count": 4000}),
+        # Ratios that are worth so few draws tell nothing else.
+        Case(["far off"], {"khat": 0.6, "efficiency": 0.01, "count": 4000}),
         Case([], {"khat": None, "efficiency": 0.1, "count": 20}),
         Case(["far off"], {"khat": np.inf, "efficiency": 0.0, "count": 4000}),
     ],
+    "unchecked": [Case(["unchecked"])],
     "optimisation": [
         Case([], {"settled": True, "skipped": 0, "error": 0.01}),
         Case([], {"settled": True, "skipped": 0, "error": None}),
@@ -160,12 +181,15 @@ def test_what_is_found(name, case):
 def test_every_code_is_documented():
     documented = set(re.findall(r'"([a-z ]+)"', Finding.__doc__))
     assert {code for cases in CASES.values() for case in cases for code in case.codes} == documented
+    assert set(findings.SEVERITIES) == documented
 
 
 def test_good_draws_have_no_findings():
     """With all the evidence that engines bring of a run that is over."""
     brought = {
-        name: CASES[name][0].numbers for name in CASES if name not in ("interrupted", "out of time", "point", "points")
+        name: CASES[name][0].numbers
+        for name in CASES
+        if name not in ("interrupted", "out of time", "point", "points", "unchecked")
     }
     assert judge(result(stats={"stopped": np.full(4, -1)}), brought) == ()
 
@@ -202,7 +226,7 @@ def test_findings_have_names_and_numbers():
     assert "2 trajectories diverged (0.1 %)" in text(
         "trajectories", result=result(stats={"diverging": at([0, 1], [5, 6])})
     )
-    assert "k = 0.80" in text("ratios", khat=0.8, efficiency=0.5, count=4000)
+    assert "k = 0.80" in text("ratios", khat=0.8, efficiency=0.4, count=4000)
     assert "known to 0.3 of its scale" in text("optimisation", settled=False, skipped=0, error=0.3)
     assert "At 3 steps" in text("optimisation", settled=True, skipped=3, error=None)
     assert "'a', 'b'" in text("points", names=["a", "b"])
@@ -235,3 +259,90 @@ def test_of_very_many_draws_some_are_looked_at(monkeypatch):
     for draw in (0, 1, 2, 499):
         spoilt = result(replaced(np.nan, (1, draw)))
         assert [finding.code for finding in found("finite", result=spoilt)] == ["not finite"]
+
+
+def approximated(scales, shifts=0.0, log_p=lambda x: -(x**2) / 2, num_draws=4000, seed=0):
+    """Draws of a Gaussian q of these sds and means, and what is found of them."""
+    scales = np.asarray(scales, float)
+    noise = np.random.default_rng(seed).normal(size=(num_draws, len(scales)))
+    x = shifts + scales * noise
+    lp, log_q = log_p(x).sum(1), (-(noise**2) / 2 - np.log(scales)).sum(1)
+    draws = xr.Dataset({"x": ((*DIMS, "k"), x.reshape(4, -1, len(scales)))})
+    stats = {name: (DIMS, v.reshape(4, -1)) for name, v in {"lp": lp, "log_q": log_q, "weight": lp**0}.items()}
+    khat, efficiency = judged(lp - log_q)
+    numbers = {"khat": khat, "efficiency": efficiency, "count": num_draws}
+    return judge(Result(draws, xr.Dataset(stats)), {"ratios": numbers})
+
+
+@pytest.mark.parametrize("dimensions", [1, 10, 100])
+@pytest.mark.parametrize("all_of_them", [False, True])
+@pytest.mark.parametrize(("scale", "shift"), [(0.5, 0), (0.7, 0), (0.8, 0), (1.25, 0), (1.5, 0), (1, 0.3), (1, 0.5)])
+def test_means_and_sds_that_are_off_are_found(dimensions, all_of_them, scale, shift):
+    scales, shifts = np.ones(dimensions), np.zeros(dimensions)
+    where = slice(None) if all_of_them else 0
+    scales[where], shifts[where] = scale, shift
+    assert [finding.code for finding in approximated(scales, shifts)] == ["far off"]
+
+
+@pytest.mark.parametrize("dimensions", [1, 10, 100])
+@pytest.mark.parametrize("scale", [0.96, 1.0, 1.04])
+def test_means_and_sds_that_are_right_are_not_called_wrong(dimensions, scale):
+    assert [approximated(np.full(dimensions, scale), 0.03, seed=seed) for seed in range(5)] == [()] * 5
+
+
+def test_a_posterior_with_slightly_heavier_tails_is_near_its_gaussian():
+    """A t distribution with 10 degrees of freedom: k is large, but nothing is missed that matters."""
+
+    def log_t(x):
+        return -5.5 * np.log(1 + x**2 / 10)
+
+    assert [approximated([1.09, 1.09], log_p=log_t, seed=seed) for seed in range(5)] == [()] * 5
+
+
+def test_what_is_said_of_an_approximation_is_what_was_seen():
+    narrow, wide, shifted = approximated([0.6, 1])[0], approximated([1, 1.6])[0], approximated([1, 1], [0, 0.5])[0]
+    assert "the sd of x[0] is 0.6" in narrow.finding
+    assert "the sd of x[1] is 1.6 times" in wide.finding
+    assert "the mean of x[1] is 0.5 sds off" in shifted.finding
+    assert "wider" in wide.meaning
+    assert "wider" not in narrow.meaning
+
+
+@pytest.mark.parametrize("name", ["SGLD", "SGHMC", "SGNHT", "CyclicalSGLD", "CyclicalSGHMC"])
+def test_no_remedy_is_the_sampler_in_use(name):
+    method = {"name": name, "step_size": "auto", "estimator": "minibatch"}
+    brought = {"mixing": {"exact": False}, "noise": {"ratio": 9.0}, "stopped": {}}
+    remedies = " ".join(f.remedy for f in judge(result(APART, {"stopped": LOST})._replace(method=method), brought))
+    assert "step_size='auto'" not in remedies
+    assert "estimator='minibatch'" not in remedies
+    assert ("(SGHMC)" in remedies) == (name in ("SGLD", "CyclicalSGLD"))
+    assert ("cyclical steps" in remedies) == (not name.startswith("Cyclical"))
+
+
+@pytest.mark.parametrize("family", ["meanfield", "fullrank", "lowrank", "markov", "flow"])
+def test_no_remedy_is_the_family_in_use(family):
+    method = {"name": "VI", "family": family, "num_steps": None}
+    brought = {
+        "ratios": {"khat": 0.9, "efficiency": 0.1, "count": 4000},
+        "optimisation": {"settled": False, "skipped": 0, "error": None},
+    }
+    remedies = " ".join(finding.remedy for finding in judge(result()._replace(method=method), brought))
+    assert f"'{family}'" not in remedies
+    assert "num_steps out" not in remedies
+
+
+def test_chains_that_never_moved_are_not_said_to_mix():
+    brought = {"mixing": {"exact": True}, "stuck": {}}
+    still = np.zeros(GOOD.shape) + np.arange(4)[:, None]
+    assert [finding.code for finding in judge(result(still), brought)] == ["stuck"]
+
+
+def test_the_word_of_a_verdict():
+    def word(**brought):
+        return judge(result(APART), {name: dict(numbers) for name, numbers in brought.items()}).word
+
+    assert word() == "trustworthy"
+    assert word(point={}) == "doubtful"
+    assert word(point={}, mixing={"exact": True}) == "wrong"
+    assert repr(judge(result(), {})) == "Trustworthy: no fault found."
+    assert repr(judge(result(), {"point": {}})).startswith("Doubtful.\n  ! This is a single point")

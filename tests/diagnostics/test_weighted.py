@@ -65,3 +65,17 @@ def test_stopped_chains_do_not_count(chains):
 def test_chains_that_disagree_have_a_large_rhat(chains):
     shifted = chains + np.array([0.0, 0.0, 3.0, 3.0])[:, None, None]
     assert (weighted.rhat(shifted, np.ones(chains.shape[:2])) > 1.5).all()
+
+
+def test_bulk_and_tail_sizes_are_those_of_arviz(chains):
+    weights = np.ones(chains.shape[:2])
+    sizes = weighted.sizes(chains, weights)
+    bulk = array_stats.ess(chains, chain_axis=0, draw_axis=1, method="bulk")
+    tail = array_stats.ess(chains, chain_axis=0, draw_axis=1, method="tail", prob=(0.05, 0.95))
+    np.testing.assert_allclose(sizes.bulk, bulk, rtol=0.02)
+    np.testing.assert_allclose(sizes.tail, tail, rtol=0.02)
+    apart = weighted.sizes(chains + 20.0 * np.arange(4)[:, None, None], weights)
+    assert (apart.bulk < 10).all()
+    # Within chains, how far apart they are makes no difference; their ranks are those of the chain.
+    np.testing.assert_allclose(apart.within, sizes.within, rtol=0.2)
+    assert np.isnan(weighted.sizes(np.ones((4, 100)), np.ones((4, 100))).bulk)

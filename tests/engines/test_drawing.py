@@ -56,3 +56,17 @@ def test_only_so_many_draws_are_judged(monkeypatch, tmp_path):
     assert set(some.resampled().posterior["position"].values.ravel()) <= set(
         every.posterior["position"].values[:, :500].ravel()
     )
+
+
+@pytest.mark.parametrize("count", [30, 100, 4000])
+def test_ratios_that_are_farther_apart_have_a_heavier_tail(count):
+    """At any spread: quotients that underflow are no thinner tail."""
+    log_ratios = np.random.default_rng(0).normal(size=count)
+    log_ratios /= np.ptp(log_ratios)
+    shapes = [drawing.judged(spread * log_ratios)[0] for spread in (30, 100, 300, 600, 1e3, 3e3, 1e5, 1e9)]
+    assert np.all(np.diff(shapes) > 0)
+    assert shapes[0] > 0.7
+    # What is added to all of them makes no difference.
+    for spread in (30, 1e3, 1e5):
+        khat = drawing.judged(spread * log_ratios)[0]
+        assert drawing.judged(spread * log_ratios - 1e6)[0] == pytest.approx(khat, rel=1e-3)

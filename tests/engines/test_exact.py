@@ -162,6 +162,8 @@ def test_thinning_keeps_every_so_manieth_draw(normal):
     np.testing.assert_array_equal(every.stats["lp"][:, 2::3], third.stats["lp"])
 
 
+# A random walk has few effective draws.
+@pytest.mark.filterwarnings("ignore:The effective size")
 @pytest.mark.parametrize("method", METHODS)
 def test_statistics_have_the_names_that_arviz_knows(normal, method):
     fit = lv.fit(normal, None, method, num_draws=500, progress=False)
@@ -252,6 +254,8 @@ def test_bad_settings_fail_at_construction(make, culprit):
         make()
 
 
+# A random walk has few effective draws.
+@pytest.mark.filterwarnings("ignore:The effective size")
 @pytest.mark.parametrize("method", [lv.NUTS, lv.HMC, lv.MALA, lv.RWM])
 @pytest.mark.parametrize("metric", ["unit", "auto"])
 def test_a_given_step_stays_as_it_is_and_needs_no_warm_up(normal, method, metric):

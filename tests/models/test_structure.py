@@ -208,8 +208,117 @@ def test_program_that_looks_at_values(look):
         numpyro.sample("m", dist.Normal(0.0, 1.0))
         look(group)
 
-    with pytest.raises(ModelError, match=r"looks at the values of its data.*`constants`"):
+    with pytest.raises(ModelError, match=r"asks for a value that is not there.*`constants`"):
         make(model, {"group": DATA["group"]})
+
+
+@pytest.mark.parametrize("look", [np.exp, float, lambda z: z if z > 0 else -z], ids=["numpy", "float", "if"])
+def test_program_that_looks_at_values_of_latent_sites(look):
+    def model(y):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(look(z), 1.0), obs=y)
+
+    with pytest.raises(ModelError, match=r"of a latent site.*jnp\.exp\(z\), jnp\.where"):
+        make(model, {"y": DATA["y"]})
+
+
+def column_of_parameters(x, y, group):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    with rows(x):
+        numpyro.sample("y", dist.Normal(w * x[:, :1], 1.0), obs=y)
+
+
+def column_of_values(x, y, group):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(w * x[:, 0], 1.0), obs=y[:, None])
+
+
+def events_against_rows(x, y, group):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+    with rows(x):
+        numpyro.sample("y", dist.Normal(w * x[:, None], 1.0).to_event(1), obs=x)
+
+
+@pytest.mark.parametrize("model", [column_of_parameters, column_of_values, events_against_rows], ids=name_of)
+@pytest.mark.parametrize("num_rows", [2, 3, NUM_ROWS])
+@pytest.mark.parametrize("minibatch", [False, True])
+def test_rows_against_rows(model, num_rows, minibatch):
+    data = {name: column[:num_rows] for name, column in DATA.items()}
+    with pytest.raises(ModelError, match=rf"'y': values of shape .*every one of the {num_rows} rows|No plate"):
+        make(model, data, minibatch=minibatch and model is not column_of_values)
+
+
+def distances(x, y, group):
+    """A Gaussian process: the matrix is inside one event."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    square = ((x[:, None] - x) ** 2).sum(-1)
+    covariance = jnp.exp(-square / scale) + jnp.eye(x.shape[0])
+    numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(x.shape[0]), covariance), obs=y)
+
+
+def matrix_of_values(x, y, group):
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    numpyro.sample("d", dist.Normal(0.0, scale), obs=y[:, None] - y)
+
+
+def one_value_for_all_pairs(x, y, group):
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    numpyro.sample("near", dist.Bernoulli(logits=scale - (y[:, None] - y) ** 2), obs=1)
+
+
+def as_many_components_as_rows(x, y, group):
+    m = numpyro.sample("m", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    mixture = dist.MixtureSameFamily(dist.Categorical(jnp.ones(2) / 2), dist.Normal(m, 1.0))
+    with rows(x):
+        numpyro.sample("y", mixture, obs=y)
+
+
+def as_many_columns_as_rows(x, y, group):
+    m = numpyro.sample("m", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("rows", x.shape[0], dim=-2), numpyro.plate("columns", x.shape[1], dim=-1):
+        numpyro.sample("x", dist.Normal(m, 1.0), obs=x)
+
+
+def two_plates(x, y, group):
+    m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+    with numpyro.plate("left", x.shape[0], dim=-2), numpyro.plate("right", x.shape[0], dim=-1):
+        numpyro.sample("z", dist.Normal(m * y, 1.0), obs=y[:, None])
+
+
+RIGHT = [distances, matrix_of_values, one_value_for_all_pairs, as_many_components_as_rows, as_many_columns_as_rows]
+
+
+@pytest.mark.parametrize("model", [*RIGHT, two_plates], ids=name_of)
+@pytest.mark.parametrize("num_rows", [1, 2, NUM_ROWS])
+def test_matrices_of_rows_that_are_meant(model, num_rows):
+    data = {name: column[:num_rows] for name, column in DATA.items()}
+    assert make(model, data, rows="left" if model is two_plates else None).num_data == num_rows
+
+
+def test_a_plate_of_the_wrong_size():
+    def of_values(y):
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", 7):
+            numpyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+    def of_parameters(y):
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", 7):
+            numpyro.sample("y", dist.Normal(m * y, 1.0), obs=y)
+
+    with pytest.raises(ModelError, match=r"'y': values of shape \(6,\) cannot meet distributions of shape \(7,\)"):
+        make(of_values, {"y": DATA["y"]})
+    with pytest.raises(ModelError, match=r"Site 'y' cannot be made.*\(7,\).*x\.shape\[0\].*6 rows"):
+        make(of_parameters, {"y": DATA["y"]})
+
+
+def test_two_sites_of_one_name():
+    def model(y):
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0)) + numpyro.sample("m", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+    with pytest.raises(ModelError, match="two sites named 'm'"):
+        make(model, {"y": DATA["y"]})
 
 
 def test_names_that_do_not_match():

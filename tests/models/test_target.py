@@ -101,7 +101,7 @@ def test_other_errors_are_no_reason_to_take_the_joint():
     def looks(x, y, group):
         numpyro.sample("m", dist.Normal(float(y[0]), 1.0))
 
-    with pytest.raises(lv.ModelError, match="looks at the values of its data"):
+    with pytest.raises(lv.ModelError, match="asks for a value that is not there"):
         target(looks, "either")
     with pytest.raises(lv.ModelError, match="no latent site"):
         target(lambda x, y, group: numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y), "either")
@@ -133,13 +133,17 @@ def test_observed_sites_are_not_enumerated():
     np.testing.assert_allclose(posterior.log_density({"p": jnp.array(0.0)}), expected, rtol=1e-5)
 
 
-def test_a_latent_support_that_a_column_sets_is_unknown():
+@pytest.mark.parametrize("minibatch", [False, True])
+def test_a_latent_support_that_a_column_sets_is_unknown(minibatch):
+    """With minibatches too: that rows have other supports does not make them depend on each other."""
+
     def model(total, y):
         with numpyro.plate("rows", len(y)):
             k = numpyro.sample("k", dist.Binomial(total_count=total, probs=0.5))
             numpyro.sample("y", dist.Normal(k, 1.0), obs=y)
 
-    joint = Program(model).joint(as_table({"total": np.array([4, 5]), "y": np.ones(2)}))
+    table = as_table({"total": np.array([1, 40, 5]), "y": np.ones(3)})
+    joint = Program(model).joint(table, minibatch=minibatch)
     assert joint.structure.values["k"].choices is None
     assert joint_of(with_discrete).structure.values["k"].choices == 2
 

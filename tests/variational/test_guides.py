@@ -1,5 +1,7 @@
 """NumPyro guides: hand-written and automatic, discrete sites, sites of rows, and guides that do not fit."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,6 +110,7 @@ def best_enumerated():
     return -float(np.mean([loss(raw, key) for key in jax.random.split(jax.random.key(2), 100)]))
 
 
+@pytest.mark.filterwarnings("ignore:The approximation is far")
 @pytest.mark.slow
 def test_discrete_sites_by_the_score_function():
     """Within 2 % of the bound that is obtained by enumeration; the fit says how."""
@@ -121,6 +124,7 @@ def test_discrete_sites_by_the_score_function():
     assert fit.posterior["z"].shape == (4, 100, 60)
 
 
+@pytest.mark.filterwarnings("ignore:The approximation is far")
 @pytest.mark.slow
 def test_discrete_sites_of_rows_by_their_kind():
     """The guide above, but made from kinds of distributions: as good a bound, and z is inside its plate."""
@@ -148,6 +152,38 @@ def test_categorical_sites_of_rows():
     found = jax.nn.softmax(fit.guide.values["z.logits"])
     exact = jax.nn.softmax(jnp.log(jnp.array([0.2, 0.3, 0.5])) - (x[:, None] - means) ** 2 / 2)
     np.testing.assert_allclose(found, exact, atol=0.02)
+
+
+@pytest.mark.parametrize(("apart", "word"), [(1.0, "wrong"), (8.0, "trustworthy")])
+def test_labels_have_ratios(apart, word):
+    """Labels that are uncertain make a mean-field q too narrow, which is found; labels that are certain do not."""
+    signs = np.where(np.arange(60) % 2, 0.5, -0.5)
+    y = apart * signs + np.random.default_rng(0).normal(size=60)
+
+    def model(y):
+        m = numpyro.sample("m", dist.Normal(apart * jnp.array([-0.5, 0.5]), 1.0).to_event(1))
+        with numpyro.plate("rows", y.shape[0]):
+            z = numpyro.sample("z", dist.Categorical(jnp.ones(2) / 2))
+            numpyro.sample("y", dist.Normal(m[z], 1.0), obs=y)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lv.LangevinWarning)
+        fit = lv.fit(model, {"y": y}, lv.VI({"z": dist.Categorical}, num_particles=4), progress=False)
+    assert ("far off" in [finding.code for finding in fit.verdict]) == (word == "wrong")
+    assert np.isfinite(fit.stats["log_q"]).all()
+
+
+def test_sites_of_rows_are_said_to_be_unchecked():
+    def model(y):
+        s = numpyro.sample("s", dist.HalfNormal(1.0))
+        with numpyro.plate("rows", y.shape[0]):
+            z = numpyro.sample("z", dist.Normal(0.0, s))
+            numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+    y = np.random.default_rng(0).normal(size=20)
+    fit = lv.fit(model, {"y": y}, lv.VI({"z": dist.Normal}, num_particles=4), progress=False)
+    assert [finding.code for finding in fit.verdict] == ["unchecked"]
+    assert fit.verdict.word == "doubtful"
 
 
 def test_kinds_for_rows_need_all_rows():

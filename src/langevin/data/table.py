@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import numbers
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
-from langevin.errors import DataError
+from langevin.errors import DataError, LangevinWarning
+
+MOST_LOOKED_AT = 100_000
+# How large a rounding error may be, next to the sd of a column.
+LEAST_RESOLUTION = 1e-3
 
 
 class Table(NamedTuple):
@@ -34,7 +41,9 @@ def as_table(data: Any) -> Table:
     """
     if data is None:
         return Table({}, 0)
-    columns = {name: _as_numbers(name, values) for name, values in _columns(data).items()}
+    columns = {}
+    for name, values in _columns(data).items():
+        columns[name] = _as_numbers(name, values)
     if not columns:
         raise DataError("`data` has no columns. Pass a dict such as {'x': x, 'y': y}, or a frame.")
     counts = {name: len(column) for name, column in columns.items()}
@@ -69,6 +78,8 @@ def _columns(data: Any) -> dict[str, Any]:
     if isinstance(data, Mapping):
         _check_unique(data)
         return {str(name): values for name, values in data.items()}
+    if type(data).__name__ == "LazyFrame":
+        raise DataError("`data` is a LazyFrame, which has no values yet. Pass data.collect().")
     names = getattr(data, "column_names", getattr(data, "columns", None))  # pyarrow calls its arrays `columns`
     if names is None or not hasattr(data, "__getitem__"):
         raise DataError(
@@ -91,12 +102,24 @@ def _as_numbers(name: str, values: Any) -> np.ndarray:
         raise DataError(
             f"`data[{name!r}]` is a masked array with missing values. Drop those rows, or model what is missing."
         )
+    if isinstance(values, Tracer):
+        raise DataError(
+            f"`data[{name!r}]` has no values yet: a fit cannot be made inside jax.jit, jax.vmap or jax.grad. Call "
+            "it outside."
+        )
+    if type(values).__module__.startswith("scipy.sparse"):
+        raise DataError(f"`data[{name!r}]` is a sparse matrix. Pass it as a plain array, with its `toarray()`.")
     try:
-        array = np.asarray(values)
+        array = _plain(np.asarray(values))
     except ValueError as error:
         raise DataError(f"`data[{name!r}]` is not a regular array: {error}.") from error
     if array.ndim == 0:
         raise DataError(f"`data[{name!r}]` is a single value; the rows are missing. Pass it in `constants`.")
+    if array.dtype.kind in "mM":
+        raise DataError(
+            f"`data[{name!r}]` holds {array.dtype}, times and not numbers. Count from a time of your own, for instance "
+            "(t - t.min()) / np.timedelta64(1, 'D')."
+        )
     if array.dtype.kind not in "biuf":
         raise DataError(
             f"`data[{name!r}]` holds {array.dtype}, not numbers. Encode categories as integers, and drop what the "
@@ -120,7 +143,37 @@ def _as_numbers(name: str, values: Any) -> np.ndarray:
             f"`data[{name!r}]` has {array[tuple(row)]} at row {row[0]}, which does not fit in {target}. Rescale the "
             "column, or enable 64 bits with jax.config.update('jax_enable_x64', True)."
         )
+    _warn_of_resolution(name, array)
     return converted
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """An array of objects that are all numbers as an array of numbers; any other as it is."""
+    if array.dtype != object or not all(isinstance(value, numbers.Real) for value in array.flat):
+        return array
+    return np.array(array.tolist())
+
+
+def _warn_of_resolution(name: str, array: np.ndarray) -> None:
+    """Warns of numbers that differ by less than single precision can tell apart at their size.
+
+    Also of integers: a program computes with them in floating point. Looks at evenly spread rows.
+    """
+    if array.size == 0 or array.dtype.itemsize < 4 or jax.config.values["jax_enable_x64"]:
+        return
+    some = array[:: max(len(array) // MOST_LOOKED_AT, 1)].reshape(-1, int(np.prod(array.shape[1:])))
+    some = some[:, :: max(some.size // (10 * MOST_LOOKED_AT), 1)].astype(np.float64)
+    size, spread = np.abs(some).max(axis=0, initial=0.0), some.std(axis=0)
+    # What differs by less than this does so by rounding in double precision.
+    varies = spread > 1e-10 * size
+    if (varies & (np.spacing(size.astype(np.float32)) / 2 > LEAST_RESOLUTION * spread)).any():
+        warnings.warn(
+            f"`data[{name!r}]` loses its resolution in single precision: its values are of the size "
+            f"{size.max():.2g}, and differ by little. Subtract an offset (x - x.mean()), or enable 64 bits with "
+            "jax.config.update('jax_enable_x64', True).",
+            LangevinWarning,
+            stacklevel=5,
+        )
 
 
 def _check_finite(name: str, array: np.ndarray) -> None:

@@ -5,26 +5,29 @@ An engine brings its evidence by name, with numbers; `FINDERS` has what each nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from langevin.diagnostics.findings import Finding, Result
+from langevin.diagnostics.approximation import far_off, optimisation, points, unchecked
+from langevin.diagnostics.findings import Finding, Result, Verdict
 from langevin.diagnostics.mixing import mixing
 
 MOST_NOISE_RATIO = 2.5
 MOST_WIDTH = 1.2
 MOST_DEEP = 0.01
 LEAST_BFMI = 0.2
-MOST_KHAT = 0.7
-LEAST_EFFICIENCY = 0.9
+# The sd of draws, in units of what their precision can tell apart at their size.
+LEAST_RESOLVED = 8.0
+# Chains that stand still do so by rounding where steps of this size are lost, and else by rejections.
+LEAST_LOST = 0.01
 LEAST_DRAWS_FOR_ENERGY = 20
 MOST_AT_ONCE = 5_000_000
 
 
-def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> tuple[Finding, ...]:
+def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> Verdict:
     """What stands in the way of trusting these draws; nothing if they look right.
 
     Args:
@@ -36,15 +39,17 @@ def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> tuple[Fi
     for name, finder in FINDERS.items():
         if name in evidence:
             findings += finder(result, **evidence[name])
-    # Chains that have not mixed have no width yet.
-    unmixed = any(finding.code in ("not mixed", "few draws") for finding in findings)
-    return tuple(finding for finding in findings if not (unmixed and finding.code == "too wide"))
+    codes = {finding.code for finding in findings}
+    # Chains that have not mixed have no width yet; and those that never moved are not compared.
+    hidden = {"too wide"} if codes & {"not mixed", "few draws"} else set()
+    hidden |= {"not mixed", "few draws", "too wide"} if "stuck" in codes else set()
+    return Verdict(finding for finding in findings if finding.code not in hidden)
 
 
 def _interrupted(result: Result, asked: int) -> list[Finding]:
     count = result.posterior.sizes["draw"]
     what = f"there are {count} of {asked} draws a chain" if count < asked else "the draws are from where it had come to"
-    meaning = "What is here is right as far as it goes." if count < asked else "It had not come to its end."
+    meaning = "What is here is judged as it is." if count < asked else "It had not come to its end."
     remedy = "Run again; with `store=`, an interrupted run can be continued."
     return [Finding("interrupted", f"The run was interrupted: {what}.", meaning, remedy)]
 
@@ -59,66 +64,14 @@ def _out_of_time(result: Result, asked: int, seconds: float) -> list[Finding]:
 
 def _point(result: Result) -> list[Finding]:
     del result
-    return [Finding("point", "This is a single point.", "It says nothing of uncertainty.", "Use a sampler for that.")]
-
-
-def _points(result: Result, names: Sequence[str]) -> list[Finding]:
-    del result
     return [
         Finding(
             "point",
-            f"The guide gives a single value to {', '.join(map(repr, names))}.",
-            "That says nothing of its uncertainty.",
-            "Give it a distribution with a width.",
+            "This is a single point, a mode.",
+            "It says nothing of uncertainty, and a mode need not be near the mean.",
+            "Use a sampler or VI for that.",
         )
     ]
-
-
-def _ratios(result: Result, khat: float | None, efficiency: float, count: int) -> list[Finding]:
-    """Where ratios are nearly all the same, the shape of their tail says nothing of what is left of it."""
-    del result
-    # What can be told from so many ratios (Vehtari et al. 2024, section 3.2.4).
-    most = min(1 - 1 / np.log10(max(count, 11)), MOST_KHAT)
-    if khat is None or khat <= most or efficiency >= LEAST_EFFICIENCY:
-        return []
-    return [
-        Finding(
-            "far off",
-            f"The approximation is far from the posterior: the importance ratios of its draws have a tail of shape "
-            f"k = {khat:.2f} (it should be below {most:.2g}), and their efficiency is {efficiency:.2f}.",
-            "It misses part of the posterior, commonly by being too narrow: sds and intervals cannot be trusted.",
-            "Try family='fullrank', 'lowrank' or 'flow'; noncentred=True; or method='nuts', started from this fit by "
-            "`init=fit`.",
-        )
-    ]
-
-
-def _optimisation(result: Result, settled: bool, skipped: int, error: float | None) -> list[Finding]:
-    del result
-    found = []
-    if not settled:
-        what = "The bound was still rising when the fit ended, or there were too few steps to tell"
-        known = (
-            "" if error is None else f", or its parameters still wander: a mean is known to {error:.2g} of its scale"
-        )
-        found.append(
-            Finding(
-                "not settled",
-                f"{what}{known}.",
-                "The approximation is not the best of its family yet.",
-                "Raise num_steps or learning_rate, take more rows or particles in a step, or leave num_steps out.",
-            )
-        )
-    if skipped:
-        found.append(
-            Finding(
-                "skipped",
-                f"At {skipped} steps the bound was not finite.",
-                "These steps were left out, so q is fitted as if it had no draws there.",
-                "Look for sites whose parameters overflow; take more particles or a smaller learning_rate.",
-            )
-        )
-    return found
 
 
 def _finite(result: Result, density: bool = True) -> list[Finding]:
@@ -160,7 +113,6 @@ def _share_not_finite(values: xr.DataArray, chains: np.ndarray) -> float:
 
 
 def _width(result: Result, value: float, error: float) -> list[Finding]:
-    del result
     if value < MOST_WIDTH + 3 * error:
         return []
     return [
@@ -168,7 +120,7 @@ def _width(result: Result, value: float, error: float) -> list[Finding]:
             "too wide",
             f"The draws are about {np.sqrt(value):.2f} times as wide as the posterior, by Stein's identity.",
             "The step is too long for its gradient noise or curvature: sds and intervals are too large.",
-            "Take a smaller step_size or larger minibatches, or leave the step to warm-up.",
+            f"Take larger minibatches, or {_shorter(result.method)}.",
         )
     ]
 
@@ -184,40 +136,82 @@ def _stopped(result: Result) -> list[Finding]:
             "stopped",
             f"{len(lost)} of {len(stopped)} chains blew up: {where}.",
             "Their draws up to there are kept; the step was too long for where they went.",
-            "Take a smaller step_size, or leave it to warm-up.",
+            f"For a rerun, {_shorter(result.method)}.",
         )
     ]
 
 
+def _shorter(method: Mapping[str, Any]) -> str:
+    """A remedy for steps that are too long, by whether the step was given."""
+    if method.get("step_size") == "auto":
+        return "give a step_size below the one in `fit.settings`"
+    return "take a smaller step_size, or leave it to warm-up (step_size='auto')"
+
+
 def _noise(result: Result, ratio: float) -> list[Finding]:
-    del result
     if 1 / MOST_NOISE_RATIO < ratio < MOST_NOISE_RATIO:
         return []
+    elsewhere = "" if result.method.get("estimator") == "minibatch" else "; far from a mode, estimator='minibatch'"
     return [
         Finding(
             "noise",
             f"The gradient noise at the draws is {ratio:.2g} times what warm-up measured around the mode.",
             "The step was chosen for another noise, so the draws are wider or narrower than they should be.",
-            "Take larger minibatches or a smaller step_size; away from the mode, estimator='minibatch' is safer.",
+            f"Take larger minibatches or a smaller step_size{elsewhere}.",
         )
     ]
 
 
 def _stuck(result: Result) -> list[Finding]:
-    numbers, posterior = np.flatnonzero(result.stopped < 0), result.running().posterior
+    numbers, running = np.flatnonzero(result.stopped < 0), result.running()
+    posterior = running.posterior
     if posterior.sizes["draw"] < 2 or not len(numbers):
         return []
     still = np.ones(posterior.sizes["chain"], bool)
     for values in posterior.values():
         still &= (values.values == values.values[:, :1]).reshape(len(still), -1).all(axis=1)
-    if not still.any():
+    frozen = _frozen(running, LEAST_LOST if still.any() else 0.0)
+    if still.any() and not frozen:
+        return [
+            Finding(
+                "stuck",
+                f"Chain{'s' if still.sum() > 1 else ''} {', '.join(map(str, numbers[still]))} never moved.",
+                "Every draw is where it started.",
+                "Take a smaller step_size if proposals are rejected, or a larger one if steps vanish in rounding.",
+            )
+        ]
+    return frozen
+
+
+def _frozen(result: Result, least: float) -> list[Finding]:
+    """Of unconstrained positions: there, every coordinate has a width. What is reported may be constant.
+
+    Args:
+        result: The draws of chains that did not stop.
+        least: Only what is so large that steps of this size vanish in rounding.
+    """
+    if result.unconstrained is None:
+        return []
+    worst = []
+    for name, values in result.unconstrained.items():
+        if values.dtype.kind != "f" or values.size == 0:
+            continue
+        draws = values.values.reshape(-1, int(np.prod(values.shape[2:])))
+        spread = np.std(values.values, axis=1, dtype=np.float64).reshape(values.sizes["chain"], -1).max(axis=0)
+        # Half precision may be how draws are kept, and not how they were computed.
+        resolution = np.spacing(np.abs(draws).max(axis=0).astype(np.result_type(draws.dtype, np.float32)))
+        if ((spread < LEAST_RESOLVED * resolution) & (resolution > least)).any():
+            worst.append(str(name))
+    if not worst:
         return []
     return [
         Finding(
-            "stuck",
-            f"Chain{'s' if still.sum() > 1 else ''} {', '.join(map(str, numbers[still]))} never moved.",
-            "Every draw is where it started.",
-            "Take a smaller step_size if proposals are rejected, or a larger one if steps vanish in rounding.",
+            "frozen",
+            f"{', '.join(map(repr, worst))} cannot move: the sd of its draws is below what numbers of this precision "
+            "can tell apart at that size.",
+            "Its steps vanish in rounding: its sd and intervals are meaningless, and so may be others'.",
+            "Subtract an offset and rescale, so that it is of the order of 1, or enable 64 bits with "
+            "jax.config.update('jax_enable_x64', True).",
         )
     ]
 
@@ -241,7 +235,7 @@ def _trajectories(result: Result) -> list[Finding]:
             Finding(
                 "depth",
                 f"{100 * deep:.2g} % of the trajectories were cut off at the largest depth.",
-                "The draws are right, but each costs much and moves little.",
+                "Each draw costs much and moves little.",
                 "Standardise columns, try metric='dense' or 'lowrank', or raise max_depth.",
             )
         )
@@ -273,8 +267,9 @@ FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "stuck": _stuck,
     "mixing": mixing,
     "width": _width,
-    "ratios": _ratios,
-    "optimisation": _optimisation,
-    "points": _points,
+    "ratios": far_off,
+    "unchecked": unchecked,
+    "optimisation": optimisation,
+    "points": points,
     "point": _point,
 }

@@ -1,8 +1,10 @@
-"""What a finding is, and the result that it is about."""
+"""What a finding is, the result that it is about, and the verdict that findings add up to."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -10,13 +12,42 @@ import xarray as xr
 MOST_NUMBERS = 2_000_000
 LEAST_LOOKED_AT = 1000
 
+Severity = Literal["doubtful", "wrong"]
+
+# "wrong": means or intervals are known to be off. "doubtful": they may be, or nothing is known of that.
+SEVERITIES: dict[str, Severity] = {
+    "interrupted": "doubtful",
+    "out of time": "doubtful",
+    "stopped": "wrong",
+    "noise": "doubtful",
+    "diverging": "doubtful",
+    "depth": "doubtful",
+    "energy": "doubtful",
+    "not finite": "wrong",
+    "stuck": "wrong",
+    "frozen": "wrong",
+    "not mixed": "wrong",
+    "few draws": "doubtful",
+    "one chain": "doubtful",
+    "too wide": "wrong",
+    "far off": "wrong",
+    "unchecked": "doubtful",
+    "not settled": "doubtful",
+    "skipped": "doubtful",
+    "point": "doubtful",
+}
+
+# These follow from what was asked for: the verdict has them, but no warning is given.
+UNSURPRISING = ("point", "one chain", "unchecked")
+
 
 class Finding(NamedTuple):
     """One thing to know about a run.
 
     Attributes:
-        code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "not mixed",
-            "few draws", "too wide", "point", "interrupted"; of an approximation "far off", "not settled", "skipped".
+        code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "frozen",
+            "not mixed", "few draws", "one chain", "too wide", "point", "interrupted", "out of time"; of an approximation "far off",
+            "unchecked", "not settled", "skipped".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.
@@ -27,8 +58,39 @@ class Finding(NamedTuple):
     meaning: str
     remedy: str
 
+    @property
+    def severity(self) -> Severity:
+        """Whether the result is "wrong" by this finding, or only "doubtful"."""
+        return SEVERITIES[self.code]
+
     def __str__(self) -> str:
         return f"{self.finding} {self.meaning} {self.remedy}"
+
+
+class Verdict(tuple[Finding, ...]):
+    """The findings about a result, and the word that they add up to. Empty if nothing was found.
+
+    Example:
+        >>> Verdict().word
+        'trustworthy'
+        >>> Verdict([Finding("point", "This is a single point.", "It says nothing of uncertainty.", "Sample.")])
+        Doubtful.
+          ! This is a single point. It says nothing of uncertainty. Sample.
+    """
+
+    __slots__ = ()
+
+    @property
+    def word(self) -> Literal["trustworthy", "doubtful", "wrong"]:
+        """The word: "wrong" if any finding says so, "doubtful" if there is any finding, else "trustworthy"."""
+        if any(finding.severity == "wrong" for finding in self):
+            return "wrong"
+        return "doubtful" if self else "trustworthy"
+
+    def __repr__(self) -> str:
+        if not self:
+            return "Trustworthy: no fault found."
+        return "\n".join([f"{self.word.capitalize()}.", *(f"  ! {finding}" for finding in self)])
 
 
 class Result(NamedTuple):
@@ -37,10 +99,14 @@ class Result(NamedTuple):
     Attributes:
         posterior: The draws.
         stats: What was told at each draw: `weight`, zero after a chain stopped, and `lp`.
+        unconstrained: The unconstrained draws, if they were kept.
+        method: The description of the method: its name and settings.
     """
 
     posterior: xr.Dataset
     stats: xr.Dataset
+    unconstrained: xr.Dataset | None = None
+    method: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def stopped(self) -> np.ndarray:
@@ -55,4 +121,5 @@ class Result(NamedTuple):
         numbers = sum(values.size for values in self.posterior.values())
         every = int(np.clip(numbers // MOST_NUMBERS, 1, max(self.posterior.sizes["draw"] // LEAST_LOOKED_AT, 1)))
         chosen = {"chain": fine, "draw": slice(None, None, every)}
-        return Result(self.posterior.isel(chosen), self.stats.isel(chosen))
+        unconstrained = None if self.unconstrained is None else self.unconstrained.isel(chosen)
+        return Result(self.posterior.isel(chosen), self.stats.isel(chosen), unconstrained, self.method)

@@ -7,6 +7,8 @@ coordinates at once. With weights w the mean is `sum(w x) / sum(w)`, and its Mon
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 
@@ -66,18 +68,43 @@ def rhat(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     The larger of that of the ranks and that of the ranks of the distances to the median (Vehtari et al. 2021).
     """
-    running = weights.sum(axis=1) > 0
-    if draws.shape[1] < 4 or draws.size == 0 or not running.any():
+    uniform = _uniform(draws, weights)
+    if uniform is None:
         return np.full(draws.shape[2:], np.nan)
-    chains = zip(np.asarray(draws, np.float64)[running], weights[running], strict=True)
-    uniform = np.stack([_resample(x, w) for x, w in chains])
-    half = uniform.shape[1] // 2
-    halves = np.concatenate([uniform[:, :half], uniform[:, -half:]])
+    halves = _halves(uniform)
     folded = np.abs(halves - np.median(halves, axis=(0, 1)))
     moved = np.ptp(uniform, axis=(0, 1)) > 0
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.fmax(_between_and_within(halves), _between_and_within(folded))
     return np.where(moved, found, np.nan)
+
+
+class Sizes(NamedTuple):
+    """Effective sizes, of the draws resampled to uniform weights within each chain (Vehtari et al. 2021).
+
+    Attributes:
+        bulk: That of the mean of the ranks' normal scores.
+        tail: The smaller of those of the 5 % and 95 % quantiles.
+        within: The bulk's by the autocorrelation within chains alone: it does not know how far apart chains are.
+    """
+
+    bulk: np.ndarray
+    tail: np.ndarray
+    within: np.ndarray
+
+
+def sizes(draws: np.ndarray, weights: np.ndarray) -> Sizes:
+    """Bulk and tail effective sizes of all coordinates at once; not a number where a coordinate never moves."""
+    uniform = _uniform(draws, weights)
+    if uniform is None:
+        nothing = np.full(draws.shape[2:], np.nan)
+        return Sizes(nothing, nothing, nothing)
+    halves = _halves(uniform)
+    low, high = np.quantile(halves, [0.05, 0.95], axis=(0, 1))
+    tail = [_size((halves <= quantile).astype(np.float64)) for quantile in (low, high)]
+    scores = _scores(halves)
+    chains = np.concatenate(np.split(scores, 2), axis=1)
+    return Sizes(_size(scores), np.fmin(*tail), _size(chains - chains.mean(axis=1, keepdims=True)))
 
 
 def nested_rhat(draws: np.ndarray, together: int) -> np.ndarray:
@@ -98,14 +125,59 @@ def nested_rhat(draws: np.ndarray, together: int) -> np.ndarray:
 
 def _between_and_within(draws: np.ndarray) -> np.ndarray:
     """R-hat of the normal scores of the ranks."""
+    num_draws = draws.shape[1]
+    scores = _scores(draws)
+    between = num_draws * scores.mean(axis=1).var(axis=0, ddof=1)
+    within = scores.var(axis=1, ddof=1).mean(axis=0)
+    return np.sqrt((between / within + num_draws - 1) / num_draws)
+
+
+def _scores(draws: np.ndarray) -> np.ndarray:
+    """The normal scores of the ranks over chains and draws."""
     from scipy.special import ndtri
 
+    count = draws.shape[0] * draws.shape[1]
+    rows = np.ascontiguousarray(draws.reshape(count, -1).T)
+    return ndtri((_ranks(rows) - 0.375) / (count + 0.25)).T.reshape(draws.shape)
+
+
+def _size(draws: np.ndarray) -> np.ndarray:
+    """The effective size of the mean, by Geyer's initial monotone sequence, as Stan computes it."""
     num_chains, num_draws = draws.shape[:2]
-    rows = np.ascontiguousarray(draws.reshape(num_chains * num_draws, -1).T)
-    scores = ndtri((_ranks(rows) - 0.375) / (rows.shape[1] + 0.25)).reshape(-1, num_chains, num_draws)
-    between = num_draws * scores.mean(axis=2).var(axis=1, ddof=1)
-    within = scores.var(axis=2, ddof=1).mean(axis=1)
-    return np.sqrt((between / within + num_draws - 1) / num_draws).reshape(draws.shape[2:])
+    series = np.ascontiguousarray(np.moveaxis(draws.reshape(num_chains, num_draws, -1), 2, 0))
+    means = series.mean(axis=2, keepdims=True)
+    length = 2 ** int(np.ceil(np.log2(2 * num_draws)))
+    spectrum = np.fft.rfft(series - means, length)
+    power = (spectrum.real**2 + spectrum.imag**2).mean(axis=1)
+    autocovariance = np.fft.irfft(power, length)[:, :num_draws].T / num_draws
+    variance = autocovariance[0] * num_draws / (num_draws - 1)
+    total = autocovariance[0] + (means[:, :, 0].var(axis=1, ddof=1) if num_chains > 1 else 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correlation = 1 - (variance - autocovariance) / total
+    correlation[0] = 1.0
+    num_pairs = num_draws // 2
+    pairs = correlation[: 2 * num_pairs].reshape(num_pairs, 2, -1).sum(axis=1)
+    positive = np.logical_and.accumulate(pairs > 0, axis=0)
+    monotone = np.where(positive, np.minimum.accumulate(pairs, axis=0), 0.0).sum(axis=0)
+    last = np.minimum(2 * positive.sum(axis=0), num_draws - 1)
+    rest = np.maximum(np.take_along_axis(correlation, last[None], axis=0)[0], 0.0)
+    count = num_chains * num_draws
+    time = np.maximum(-1 + 2 * monotone + rest, 1 / np.log10(count))
+    return np.where(total > 0, count / time, np.nan).reshape(draws.shape[2:])
+
+
+def _halves(draws: np.ndarray) -> np.ndarray:
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, -half:]])
+
+
+def _uniform(draws: np.ndarray, weights: np.ndarray) -> np.ndarray | None:
+    """The chains that have weight, resampled to uniform ones; None if there are too few draws to say anything."""
+    running = weights.sum(axis=1) > 0
+    if draws.shape[1] < 4 or draws.size == 0 or not running.any():
+        return None
+    chains = zip(np.asarray(draws, np.float64)[running], weights[running], strict=True)
+    return np.stack([x[resampled(w)] for x, w in chains])
 
 
 def _ranks(rows: np.ndarray) -> np.ndarray:
@@ -121,13 +193,13 @@ def _ranks(rows: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def _resample(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Systematic resampling of one chain, which keeps the order of the draws."""
+def resampled(weights: np.ndarray) -> np.ndarray:
+    """The draws of one chain that systematic resampling takes: in their order, so many times as their weights ask."""
     if np.ptp(weights) == 0:
-        return draws
+        return np.arange(len(weights))
     edges = np.cumsum(weights) / weights.sum()
-    points = (np.arange(len(draws)) + 0.5) / len(draws)
-    return draws[np.minimum(np.searchsorted(edges, points), len(draws) - 1)]
+    points = (np.arange(len(weights)) + 0.5) / len(weights)
+    return np.minimum(np.searchsorted(edges, points), len(weights) - 1)
 
 
 def _normalised(weights: np.ndarray) -> np.ndarray:

@@ -125,6 +125,8 @@ class VariationalEngine:
         if log_p.size:
             khat, efficiency = judged(log_p - log_q)
             evidence["ratios"] = {"khat": khat, "efficiency": efficiency, "count": len(log_p)}
+        elif not self._objective.points:
+            evidence["unchecked"] = {}
         if self._objective.points:
             evidence["points"] = {"names": list(self._objective.points)}
         parameters = self._chosen(state)

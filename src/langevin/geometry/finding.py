@@ -171,7 +171,7 @@ class Finder:
         return self._with_found(state) if state["placed"] else self._placed(state)
 
     def _looks(self, num_points: int) -> tuple[int, int]:
-        """How many looks there are at most and at least: fewer where rows are many, and the posterior nearly Gaussian."""
+        """How many looks there are at most and at least: few where rows are many, and the posterior nearly Gaussian."""
         affordable = MOST_LOOKED_AT // (num_points * max(self._target.num_data, 1))
         most = int(np.clip(affordable, FEW_LOOKS, gaussian.MOST_LOOKS))
         return most, min(gaussian.LEAST_LOOKS, most)

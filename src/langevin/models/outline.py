@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpyro
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
@@ -95,10 +97,28 @@ def outline_of(call: Call, columns: dict[str, Any], num_rows: int) -> Outline:
         jax.eval_shape(run, batch)
     except LOOKS_AT_DATA as error:
         raise ModelError(
-            "The program looks at the values of its data while it is being compiled (for instance int(x.max())). "
-            f"Compute such numbers beforehand and pass them in `constants`. JAX says: {str(error).splitlines()[0]}"
+            "The program asks for a value that is not there while it is being compiled. If it is one of a latent site "
+            "(np.exp(z), `if z > 0`), write it with JAX: jnp.exp(z), jnp.where(z > 0, ...). If it is one of the data "
+            "(int(x.max())), compute it beforehand and pass it in `constants`. JAX says: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    except ValueError as error:
+        name = _failed_site(error)
+        if isinstance(error, ModelError) or name is None:
+            raise
+        raise ModelError(
+            f"Site {name!r} cannot be made: {error}. Do its values, its parameters and the plates that it is in have "
+            f"the same sizes? Take these from the arrays (`x.shape[0]`); the data has {num_rows} rows."
         ) from error
     return outlines[-1]
+
+
+def _failed_site(error: Exception) -> str | None:
+    """The name of the site in whose `numpyro.sample` an error was raised; None if it was somewhere else."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is numpyro.sample.__code__:
+            return frame.f_locals.get("name")
+    return None
 
 
 def _described(site: dict[str, Any]) -> dict[str, Any]:
@@ -148,8 +168,14 @@ def trace_of(
     """
     names: list[str] = []
     program = handlers.substitute(call, substitute_fn=lambda site: _somewhere(site, names, row_plates))
-    with HANDLERS:
-        trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+    try:
+        with HANDLERS:
+            trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+    except AssertionError as error:
+        if "unique names" not in str(error):
+            raise
+        name = str(error).split("`")[1]
+        raise ModelError(f"The program has two sites named {name!r}. Rename one of them.") from error
     shapes = {}
     for name in names:
         site = trace[name]
@@ -187,6 +213,9 @@ def _somewhere(site: dict[str, Any], names: list[str], row_plates: tuple[str, ..
         value = transform(jax.random.uniform(key, transform.inverse_shape(site["fn"].shape()), minval=-1.0))
     for frame in site["cond_indep_stack"]:
         axis = jnp.ndim(value) - site["fn"].event_dim + frame.dim
+        if frame.name in row_plates and support.is_discrete and not site["fn"].event_dim:
+            # Which values a row's own can have may follow from the row (a binomial's number of trials): 1 for all.
+            value = jnp.ones_like(value)
         if frame.name in row_plates and axis >= 0 and value.shape[axis] == frame.size:
             value = jnp.broadcast_to(jnp.take(value, jnp.array([0]), axis=axis), value.shape)
     return value

@@ -99,12 +99,14 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         ModelError: Names the site that no engine can handle, and says what to do.
     """
     outline = outline_of(call, table.columns, table.num_rows)
-    row_plates = _row_plates(call, table, outline, rows, minibatch)
+    fewer = _on_fewer_rows(call, table, minibatch)
+    row_plates = _row_plates(table, outline, fewer, rows, minibatch)
     latent = [name for name, site in outline.sites.items() if name in outline.shapes]
     derived = [name for name, site in outline.sites.items() if site["type"] == "deterministic"]
     if not latent and not outline.params:
         raise ModelError("The program has no latent site: there is nothing to infer. Did you observe every site?")
     _check_shapes(outline, row_plates)
+    _check_pairs(outline, fewer, table.num_rows)
     if minibatch:
         _check_observed(outline, row_plates)
         derived = _check_global(call, table, outline, row_plates, derived)
@@ -131,10 +133,26 @@ def _value(site: Mapping[str, Any]) -> Value:
     return Value(site["shape"], site["event_dim"], plates, site["choices"])
 
 
+def _on_fewer_rows(call: Call, table: Table, minibatch: bool) -> Outline | None:
+    """The program on another number of rows: what differs follows it. None if it does not run, or has no rows."""
+    if not table.num_rows:
+        return None
+    other = table.num_rows - 1 if table.num_rows > 1 else 2
+    try:
+        return outline_of(call, table.columns, other)
+    except Exception as error:
+        if minibatch:
+            raise ModelError(
+                f"The program runs on all {table.num_rows} rows but not on {other}, so it cannot be called with "
+                f"minibatches: {error}. Take sizes from the arrays (`x.shape[0]`), not from outside."
+            ) from error
+    return None
+
+
 def _row_plates(
-    call: Call,
     table: Table,
     outline: Outline,
+    fewer: Outline | None,
     rows: str | tuple[str, ...] | None,
     minibatch: bool,
 ) -> tuple[str, ...]:
@@ -148,17 +166,8 @@ def _row_plates(
         return ()
     sized = [name for name, size in outline.plates.items() if size == table.num_rows]
     candidates = sized
-    other = table.num_rows - 1 if table.num_rows > 1 else 2
-    try:
-        plates = outline_of(call, table.columns, other).plates
-    except Exception as error:
-        if minibatch:
-            raise ModelError(
-                f"The program runs on all {table.num_rows} rows but not on {other}, so it cannot be called with "
-                f"minibatches: {error}. Take sizes from the arrays (`x.shape[0]`), not from outside."
-            ) from error
-    else:
-        candidates = [name for name in sized if plates.get(name) == other]
+    if fewer is not None:
+        candidates = [name for name in sized if fewer.plates.get(name) not in (None, table.num_rows)]
     for name in named:
         if name not in candidates:
             raise ModelError(
@@ -229,6 +238,47 @@ def _check_shapes(outline: Outline, row_plates: tuple[str, ...]) -> None:
                 "so every row would be compared with every other. Drop the last axis of the values, for instance "
                 "with `y[:, 0]`."
             )
+
+
+def _check_pairs(outline: Outline, fewer: Outline | None, num_rows: int) -> None:
+    """Checks that no observed site has a log-probability for every pair of rows, but values for the rows only.
+
+    By how many axes follow the number of rows in each. Programs about pairs have values of pairs, or two plates; a
+    matrix of all rows inside one multivariate distribution is one value; and a single value for all is no row's.
+    """
+    if num_rows < 2:
+        return
+    for name, site in outline.sites.items():
+        if site["type"] != "sample" or not is_observed(site):
+            continue
+        shapes = _batch_shapes(site)
+        if shapes is None:
+            raise ModelError(
+                f"Observed site {name!r}: values of shape {site['shape']} cannot meet distributions of shape "
+                f"{site['batch_shape']}. Give both, and the plates that they are in, the same size."
+            )
+        # Without another run to compare with, what has the size of the data follows it.
+        others = None if fewer is None or name not in fewer.sites else _batch_shapes(fewer.sites[name])
+        others = ((-1,) * len(shapes[0]), (-1,) * len(shapes[1])) if others is None else others
+        of_values, of_terms = (
+            sum(a == num_rows != b for a, b in zip(*pair, strict=False)) for pair in zip(shapes, others, strict=True)
+        )
+        plates = sum(frame.size == num_rows for frame in site["cond_indep_stack"])
+        if of_values == 1 and of_terms > 1 and plates < 2:
+            raise ModelError(
+                f"Observed site {name!r}: values of shape {shapes[0]} meet distributions of shape "
+                f"{site['batch_shape']}, so every one of the {num_rows} rows would be compared with every other. Give "
+                "both the same shape: drop an axis of size 1 (`x[:, 0]`), or leave out a `[:, None]`."
+            )
+
+
+def _batch_shapes(site: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The shapes of the independent values of a site, and of its log-probability; None if these cannot meet."""
+    values = site["shape"][: max(len(site["shape"]) - site["event_dim"], 0)]
+    try:
+        return values, np.broadcast_shapes(values, site["batch_shape"])
+    except ValueError:
+        return None
 
 
 def _check_global(

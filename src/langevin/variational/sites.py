@@ -211,8 +211,12 @@ class OfSites:
 
     @property
     def has_ratios(self) -> bool:
-        """Not where every row has its own sites; and a single value has no density, so its ratio says nothing."""
-        return not (self.joint.structure.local or self.points)
+        """Not where every row has continuous sites of its own; and a single value has no density to compare with.
+
+        The labels of rows are drawn from q, and the ratio is that of the joint distributions of labels and all else.
+        """
+        structure = self.joint.structure
+        return not self.points and set(structure.local) <= set(structure.discrete)
 
     @property
     def local(self) -> Mapping[str, int]:
