@@ -276,7 +276,7 @@ def improper() -> Posterior:
 
 @register
 def improper_variance() -> Posterior:
-    """A scale with a flat prior on its logarithm and two rows of one group: the posterior is improper at zero."""
+    """A scale with a flat prior on its logarithm and one row of one group: the posterior is improper at zero."""
 
     def log_density(x):
         return -x[0] - x[1] ** 2 * jnp.exp(-2 * x[0]) / 2 - (x[1] - 1) ** 2 / 2
