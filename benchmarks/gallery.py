@@ -49,7 +49,8 @@ class Posterior:
         noncentred: Sites that are better non-centred.
         view: What is compared, from the draws of the sites: `(..., shape of the site)` each. For heavy tails, a
             function that has moments.
-        symmetric: Applies the symmetries of the posterior to the draws of a long run at random.
+        sampler: Makes independent draws for the reference, `(chains, draws, shape of the site)` each, in place of a
+            long run, where that would not mix.
     """
 
     model: Any
@@ -59,7 +60,7 @@ class Posterior:
     reference: Moments | None = None
     noncentred: tuple[str, ...] = ()
     view: Callable[[Arrays], Arrays] = dict
-    symmetric: Callable[[Arrays, np.random.Generator], Arrays] = lambda draws, rng: draws
+    sampler: Callable[[np.random.Generator], Arrays] | None = None
 
 
 def register(make: Callable[[], Posterior]) -> Callable[[], Posterior]:
