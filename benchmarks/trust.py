@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -26,7 +27,8 @@ import trust_table
 from tables import RESULTS
 from trust_cases import LONG_STEPS, SETTINGS, cases_of, fitted
 
-LIMIT, START_LIMIT = 40.0, 90.0
+# Seconds of processor time for a case, and of the clock, in case that a process sleeps.
+LIMIT, WALL_LIMIT = 60.0, 300.0
 MOST_MEAN_ERROR, MOST_SD_ERROR = 0.2, 0.15
 # An allowance for Monte Carlo error beyond that of a hundred effective draws would let any short run pass.
 NUM_ERRORS, MOST_MONTE_CARLO = 3, 0.1
@@ -132,6 +134,8 @@ def worker(name: str, cases: str, automatic: str) -> None:
     posterior, steps = REGISTRY[name](), json.loads(automatic)
     print("ready", flush=True)
     for method, setting in json.loads(cases):
+        # The signal of this timer ends the process, whatever it is computing.
+        signal.setitimer(signal.ITIMER_PROF, LIMIT)
         found = judged(name, posterior, method, setting, steps.get(method, {}))
         steps |= {method: found["automatic"]} if "automatic" in found else {}
         print(json.dumps(found), flush=True)
@@ -151,14 +155,22 @@ class Worker:
             self._lines.put(line)
         self._lines.put(None)
 
-    def line(self, limit: float) -> str | None:
-        """The next line, or None if the process ended. Raises queue.Empty after the limit."""
-        return self._lines.get(timeout=limit)
+    def line(self) -> str | None:
+        """The next line, or None if the process ended or sleeps."""
+        try:
+            return self._lines.get(timeout=WALL_LIMIT)
+        except queue.Empty:
+            return None
 
-    def stop(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.wait()
+    def end(self) -> str:
+        """Ends the process, if it has not ended by itself; returns how it ended."""
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return "timeout"
+        return "timeout" if code == -signal.SIGPROF else "crashed"
 
 
 def posterior_cases(name: str, cases: list[tuple[str, str]], automatic: dict) -> list[dict]:
@@ -166,22 +178,15 @@ def posterior_cases(name: str, cases: list[tuple[str, str]], automatic: dict) ->
     found, left = [], list(cases)
     while left:
         process = Worker(name, left, automatic)
-        try:
-            process.line(START_LIMIT)
-            while left:
-                line = process.line(LIMIT)
-                record = _lost(name, left[0], "crashed") if line is None else json.loads(line)
-                found.append(record)
-                left = left[1:]
-                if "automatic" in record:
-                    automatic = automatic | {record["method"]: record["automatic"]}
-                if line is None:
-                    break
-        except queue.Empty:
-            found.append(_lost(name, left[0], "timeout"))
+        line = process.line()
+        while left and line is not None:
+            line = process.line()
+            record = _lost(name, left[0], process.end()) if line is None else json.loads(line)
+            found.append(record)
             left = left[1:]
-        finally:
-            process.stop()
+            if "automatic" in record:
+                automatic = automatic | {record["method"]: record["automatic"]}
+        process.end()
     return found
 
 
@@ -263,13 +268,16 @@ def main() -> None:
         print(trust_table.trust(measure(True)))
         return
     import references  # noqa: F401
-    from gallery import REGISTRY
+    from gallery import REFERENCES, REGISTRY
 
     unknown = set(options.only) - set(REGISTRY)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(REGISTRY)}")
-    fits = stored()
+    fits, known = stored(), json.loads(REFERENCES.read_text())
     work = {name: cases_of(REGISTRY[name](), options.methods, options.settings) for name in options.only or REGISTRY}
+    for name in [name for name in work if REGISTRY[name]().reference is None and name not in known]:
+        print(f"{name} has no reference yet: python benchmarks/references.py {name}", flush=True)
+        del work[name]
     if not options.again:
         work = {name: [case for case in cases if (name, *case) not in fits] for name, cases in work.items()}
     run(work, fits, options.jobs, keep=True)
