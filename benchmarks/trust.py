@@ -20,6 +20,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import machine
@@ -125,6 +126,15 @@ def judged(name: str, posterior: Any, method: str, setting: str, automatic: dict
     return case
 
 
+def check_source() -> None:
+    """Raises SystemExit if langevin is not the one beside these benchmarks: another checkout would be measured."""
+    import langevin
+
+    beside = machine.HERE.parent / "src"
+    if not Path(langevin.__file__).resolve().is_relative_to(beside.resolve()):
+        raise SystemExit(f"langevin is imported from {langevin.__file__}, not from {beside}. Set PYTHONPATH to that.")
+
+
 def worker(name: str, cases: str, automatic: str) -> None:
     """Judges cases of one posterior, and prints a line for each; the first line says that it is ready."""
     import references  # noqa: F401
@@ -219,6 +229,7 @@ def write(fits: dict, about: dict) -> None:
 
 def run(work: dict[str, list[tuple[str, str]]], fits: dict, jobs: int, keep: bool) -> dict:
     """Runs the cases of each posterior, several posteriors side by side; merges and writes as they come."""
+    check_source()
     about, lock = machine.describe(), threading.Lock()
 
     def one(name: str) -> None:
