@@ -94,6 +94,8 @@ hundred effective draws).
 
 {_headline(figures["totals"])}
 
+{_missing(by_posterior)}
+
 A cell has one symbol for each setting, in this order: {order}. A posterior without sites to non-centre has one less.
 `+` right, and called trustworthy; `o` right, but not called so; `-` wrong, and not called trustworthy; `X` wrong, and
 called trustworthy; `m` not the posterior, but the best of the mean-field family; `r` refused with a sentence; `t`
@@ -117,6 +119,14 @@ def _headline(totals: dict) -> str:
         rows.append([{"all": "all settings", "defaults": "defaults"}[name], wrong, right])
     rows.append(["wanted", "0", "at least 85 %"])
     return table(["", "wrong fits called trustworthy", "right fits called so"], rows)
+
+
+def _missing(by_posterior: dict[str, list[dict]]) -> str:
+    """Says if cases of these posteriors are still to run; that a posterior can be non-centred is not told here."""
+    every = {(method, setting) for method, some in SETTINGS.items() for setting in some if setting != "noncentred"}
+    missing = sum(len(every - {(x["method"], x["setting"]) for x in fits}) for fits in by_posterior.values())
+    fits = sum(map(len, by_posterior.values()))
+    return f"Not complete: {missing} cases of these posteriors have not been run." if missing else f"{fits} cases."
 
 
 def _listed(title: str, fits: list[dict], describe) -> str:
