@@ -88,6 +88,17 @@ def _worst(name: str, values: Any, excess: Any) -> dict:
     }
 
 
+def narrowest(fit: Any) -> float | None:
+    """The sd of the draws in the direction where they vary least, before the map to what is reported."""
+    import numpy as np
+
+    sites = fit.data_tree["unconstrained_posterior"].to_dataset().values()
+    draws = np.concatenate([np.asarray(x.values, np.float64).reshape(x.shape[0] * x.shape[1], -1) for x in sites], 1)
+    if len(draws) < 2 or not np.isfinite(draws).all():
+        return None
+    return float(np.sqrt(max(np.linalg.eigvalsh(np.atleast_2d(np.cov(draws.T)))[0], 0.0)))
+
+
 def judged(name: str, posterior: Any, method: str, setting: str, automatic: dict) -> dict:
     """One case: how it ended, whether the fit is right, and what it was called."""
     from gallery import reference_of
@@ -96,7 +107,7 @@ def judged(name: str, posterior: Any, method: str, setting: str, automatic: dict
 
     began = time.perf_counter()
     case = {"posterior": name, "method": method, "setting": setting}
-    if setting in LONG_STEPS and automatic.get("step_size") is None:
+    if setting in LONG_STEPS and not (automatic.get("step_size") and automatic.get("narrowest")):
         return case | {"outcome": "no step", "seconds": 0.0}
     try:
         fit = fitted(posterior, method, setting, automatic)
@@ -120,9 +131,8 @@ def judged(name: str, posterior: Any, method: str, setting: str, automatic: dict
     if told:
         case["told"] = " ".join(told)
     if setting == "default":
-        unconstrained = fit.data_tree["unconstrained_posterior"].to_dataset()
-        size = sum(int(x[0, 0].size) for x in unconstrained.values())
-        case["automatic"] = {"step_size": fit.settings.get("step_size"), "thin": fit.settings["thin"], "size": size}
+        step_size, thin = fit.settings.get("step_size"), fit.settings["thin"]
+        case["automatic"] = {"step_size": step_size, "thin": thin, "narrowest": narrowest(fit)}
     return case
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-MOST_DENSE = 128
-
 LONG_STEPS = {"step x 3": 3.0, "step x 10": 10.0, "step x 100": 100.0}
 RUNS = {"few draws": {"num_draws": 20, "num_warmup": 50}, "one chain": {"num_chains": 1}}
+# The power of the narrowest sd that a step is measured in; of the others, the metric is adapted all the same.
+UNITS = {"sgld": 2.0, "cyclicalsgld": 2.0, "sghmc": 1.0, "sgnht": 1.0, "cyclicalsghmc": 1.0}
 STOCHASTIC = ("default", "step x 3", "step x 10", "step x 100", "few draws", "one chain")
 SETTINGS = {
     "nuts": ("default", "step x 10", "step x 100", "few draws", "one chain", "max_depth=2", "noncentred"),
@@ -36,7 +36,7 @@ CHANGES: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def fitted(posterior: Any, method: str, setting: str, automatic: dict) -> Any:
-    """The fit of a case. `automatic` is what the method chose at its defaults: step size, thinning, coordinates."""
+    """The fit of a case. `automatic` is what the method chose at its defaults: step size, thinning, narrowest sd."""
     import langevin as lv
     from langevin.methods import BY_NAME
 
@@ -46,10 +46,9 @@ def fitted(posterior: Any, method: str, setting: str, automatic: dict) -> Any:
     else:
         run = {}
     if setting in LONG_STEPS:
-        changes: dict[str, Any] = {"step_size": LONG_STEPS[setting] * automatic["step_size"]}
-        if made.needs.minibatches != "none" and method != "psgld":
-            changes["metric"] = "dense" if automatic["size"] <= MOST_DENSE else "diagonal"
-        made = dataclasses.replace(made, **changes)
+        # A step that is given goes with the identity as metric: the automatic one is in units of the posterior's.
+        unit = automatic["narrowest"] ** UNITS.get(method, 0.0)
+        made = dataclasses.replace(made, step_size=LONG_STEPS[setting] * automatic["step_size"] * unit)
         run["thin"] = automatic["thin"]
     made = dataclasses.replace(made, **CHANGES.get((method, setting), {}))
     run |= RUNS.get(setting, {})
