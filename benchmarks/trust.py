@@ -237,6 +237,17 @@ def write(fits: dict, about: dict) -> None:
     (RESULTS / "trust.json").write_text(text)
 
 
+def with_reference(work: dict) -> dict:
+    """The work on posteriors whose answer is known; names the others."""
+    from gallery import REFERENCES, REGISTRY
+
+    known = json.loads(REFERENCES.read_text())
+    missing = [name for name in work if REGISTRY[name]().reference is None and name not in known]
+    for name in missing:
+        print(f"{name} has no reference yet: python benchmarks/references.py {name}", flush=True)
+    return {name: cases for name, cases in work.items() if name not in missing}
+
+
 def run(work: dict[str, list[tuple[str, str]]], fits: dict, jobs: int, keep: bool) -> dict:
     """Runs the cases of each posterior, several posteriors side by side; merges and writes as they come."""
     check_source()
@@ -268,7 +279,7 @@ def measure(quick: bool) -> dict:
         name: cases_of(REGISTRY[name](), methods, ["default"] if quick else [])
         for name in (QUICK if quick else REGISTRY)
     }
-    return figures_of(run(work, {}, os.cpu_count() or 1, keep=not quick))
+    return figures_of(run(with_reference(work), {}, os.cpu_count() or 1, keep=not quick))
 
 
 def main() -> None:
@@ -289,16 +300,14 @@ def main() -> None:
         print(trust_table.trust(measure(True)))
         return
     import references  # noqa: F401
-    from gallery import REFERENCES, REGISTRY
+    from gallery import REGISTRY
 
     unknown = set(options.only) - set(REGISTRY)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(REGISTRY)}")
-    fits, known = stored(), json.loads(REFERENCES.read_text())
+    fits = stored()
     work = {name: cases_of(REGISTRY[name](), options.methods, options.settings) for name in options.only or REGISTRY}
-    for name in [name for name in work if REGISTRY[name]().reference is None and name not in known]:
-        print(f"{name} has no reference yet: python benchmarks/references.py {name}", flush=True)
-        del work[name]
+    work = with_reference(work)
     if not options.again:
         work = {name: [case for case in cases if (name, *case) not in fits] for name, cases in work.items()}
     run(work, fits, options.jobs, keep=True)
