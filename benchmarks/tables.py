@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import trust_table
+from page import table
+
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-NAMES = ("sgld_throughput", "runs", "auto_step", "compile_time", "nuts", "vi")
+NAMES = ("sgld_throughput", "runs", "auto_step", "compile_time", "nuts", "vi", "trust")
 NUTS_LIBRARIES = ("langevin", "numpyro", "blackjax", "nutpie")
 
 INTRODUCTION = """# Benchmarks
@@ -17,12 +20,6 @@ All contestants of a table are measured in the same run on the same machine, on 
 spread between rounds, or much load at the start, says that the machine was busy and the figures are poor. Peers are
 used as their documentation shows; where there are several sensible ways to run them, all are measured, and our targets
 are held against the fastest."""
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table whose columns after the first are right-aligned."""
-    rule = ["---"] + ["---:"] * (len(header) - 1)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
 
 
 def provenance(result: dict) -> str:
@@ -345,6 +342,7 @@ RENDERERS = {
     "auto_step": auto_step,
     "compile_time": compile_time,
     "nuts": nuts,
+    "trust": trust_table.trust,
 }
 
 
@@ -359,7 +357,7 @@ def render(results: dict[str, dict]) -> str:
 
 def main() -> None:
     """Reads the results there are, and writes the page."""
-    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    results = {name: json.loads(path.read_text()) for name in NAMES if (path := RESULTS / f"{name}.json").exists()}
     if not results:
         raise SystemExit("There are no results yet: python benchmarks/run.py measures.")
     PAGE.parent.mkdir(exist_ok=True)
