@@ -312,7 +312,8 @@ def _positions_of(init: Fit, target: Posterior) -> np.ndarray:
     parts = [part.reshape(part.shape[0] * part.shape[1], *part.shape[2:]).astype(dtype) for part in parts]
     if CENTRING in init.data_tree and target.adjustable:
         # A run begins non-centred.
-        centring = {name: values.values for name, values in init.data_tree[CENTRING].to_dataset().items()}
+        chosen = init.data_tree[CENTRING].to_dataset()
+        centring = {str(name): values.values for name, values in chosen.items()}
         positions = jax.tree.unflatten(jax.tree.structure(target.start(np.random.default_rng(0))), parts)
         begun = target.with_centring(centring)
         parts = jax.tree.leaves(jax.vmap(lambda one: begun.recentred(one, target.centring))(positions))

@@ -17,7 +17,7 @@ from langevin.posterior import Batch, Position, Posterior, num_rows
 
 MOST_ROWS = 16_384
 # Numbers of one row at all points that are computed side by side.
-MOST_AT_ONCE = 4_000_000
+MOST_AT_ONCE = 2_000_000
 
 
 def row_sample(posterior: Posterior) -> Batch | None:
@@ -56,7 +56,7 @@ def parts(target: Posterior, num_points: int, rows: Batch | None = None) -> Part
 
 
 def slopes(static: Parts, target: Posterior, points: jax.Array, example: Position, rows: Batch | None) -> Any:
-    """Log-densities (points,) and gradients (points, size).
+    """Log-densities (points,) and gradients (points, size), of each part of the rows: see `summed`.
 
     Args:
         static: How to take it apart: see `parts`.
@@ -69,7 +69,8 @@ def slopes(static: Parts, target: Posterior, points: jax.Array, example: Positio
     rows_a_part = static.num_rows
     if rows_a_part is None:
         one = jax.value_and_grad(lambda x: target.log_density(unravel(x), rows))
-        return jax.vmap(one)(points) if static.num_points <= static.at_once else jax.lax.map(one, points)
+        whole = jax.vmap(one)(points) if static.num_points <= static.at_once else jax.lax.map(one, points)
+        return jax.tree.map(lambda leaf: leaf[None], whole)
     return _in_parts(
         target, rows_a_part, lambda share: jax.vmap(jax.value_and_grad(lambda x: share(unravel(x))))(points)
     )
@@ -78,7 +79,7 @@ def slopes(static: Parts, target: Posterior, points: jax.Array, example: Positio
 def curvatures(
     rows_a_part: int | None, target: Posterior, points: jax.Array, example: Position, rows: Batch | None
 ) -> Any:
-    """Log-densities (points,), gradients (points, size) and negative Hessians (points, size, size).
+    """Log-densities (points,), gradients (points, size) and negative Hessians, of each part of the rows: see `summed`.
 
     Args:
         rows_a_part: How many rows to take at once; None for all.
@@ -93,12 +94,19 @@ def curvatures(
         value, gradient = jax.value_and_grad(log_density)(x)
         return value, gradient, -jax.jacrev(jax.grad(log_density))(x)
 
-    def one(x: jax.Array) -> Any:
-        if rows_a_part is None:
-            return derivatives(lambda x: target.log_density(unravel(x), rows), x)
-        return _in_parts(target, rows_a_part, lambda part: derivatives(lambda x: part(unravel(x)), x))
+    if rows_a_part is None:
+        whole = jax.lax.map(lambda x: derivatives(lambda x: target.log_density(unravel(x), rows), x), points)
+        return jax.tree.map(lambda leaf: leaf[None], whole)
 
-    return jax.lax.map(one, points)
+    def of_part(share: Callable[[Position], jax.Array]) -> Any:
+        return jax.lax.map(lambda x: derivatives(lambda x: share(unravel(x)), x), points)
+
+    return _in_parts(target, rows_a_part, of_part)
+
+
+def summed(parts: Any) -> tuple[np.ndarray, ...]:
+    """The sum over parts of the rows, in double precision: in single, a sum over many rows loses what is to be seen."""
+    return tuple(np.asarray(leaf, np.float64).sum(axis=0) for leaf in parts)
 
 
 def rows_of_curvature(target: Posterior, size: int) -> int | None:
@@ -108,7 +116,7 @@ def rows_of_curvature(target: Posterior, size: int) -> int | None:
 
 
 def _in_parts(target: Posterior, rows_a_part: int, compute: Callable[[Callable[[Position], jax.Array]], Any]) -> Any:
-    """The sum over parts of the rows of what is computed of each part's share of the log-density."""
+    """What is computed of the share that each part of the rows has in the log-density."""
     num_parts = -(-target.num_data // rows_a_part)
 
     def at(part: jax.Array) -> Any:
@@ -124,7 +132,4 @@ def _in_parts(target: Posterior, rows_a_part: int, compute: Callable[[Callable[[
 
         return compute(share)
 
-    def add(part: jax.Array, total: Any) -> Any:
-        return jax.tree.map(jnp.add, total, at(part))
-
-    return jax.lax.fori_loop(1, num_parts, add, at(jnp.zeros((), jnp.int32)))
+    return jax.lax.map(at, jnp.arange(num_parts))

@@ -40,7 +40,7 @@ CLIMB, LAST_CLIMB = 0.1, 1e-4
 AVERAGED = 0.25
 MOST_DISAGREEMENT = 0.02
 # Gradients of a row that the looks at q may take, and how many looks there are in any case.
-MOST_LOOKED_AT = 2_000_000_000
+MOST_LOOKED_AT = 400_000_000
 FEW_LOOKS = 3
 MOST_RETRIES = 3
 # With more of them in a look at q, a hierarchy's shape is found by minibatches.
@@ -137,7 +137,7 @@ class Finder:
         if on_all_rows:
             part, rows = evaluating.rows_of_curvature(target, self._size), None
         found = self._programs(evaluating.curvatures, part, target, tried, self._example, rows)
-        climb = climbing.climbed(climb, found)
+        climb = climbing.climbed(climb, evaluating.summed(found))
         state = state | {"climb": climb}
         if not climb["arrived"].all() and climb["count"] < state["most_climbs"]:
             return state
@@ -162,7 +162,7 @@ class Finder:
         at = gaussian.points(q, rows)
         part = evaluating.parts(target, len(at))
         found = self._programs(evaluating.slopes, part, target, at.astype(self._dtype), self._example, None)
-        q = gaussian.improved(q, rows, found)
+        q = gaussian.improved(q, rows, evaluating.summed(found))
         state = state | {"q": q}
         if q["caution"] >= gaussian.MOST_CAUTION and q["bound"] == -np.inf and state["retried"] < MOST_RETRIES:
             return self._from_a_start(state)
@@ -287,7 +287,8 @@ class Finder:
             return state | {"found": found._asdict()}
         at = mean.astype(self._dtype)
         part = evaluating.parts(target, len(at))
-        slope = np.asarray(self._programs(evaluating.slopes, part, target, at, self._example, None)[1])
+        slope = evaluating.summed(self._programs(evaluating.slopes, part, target, at, self._example, None))[1]
+        slope = slope.astype(self._dtype)
         return state | {"stage": "shape"} | self._next_round(number + 1, online.begin(at, scale), slope)
 
     # Both.
