@@ -33,6 +33,7 @@ from langevin.geometry.measuring import mean_over_chains, measured
 from langevin.geometry.scrutiny import (
     NUM_WIDTH_DRAWS,
     add_to_sample,
+    autocorrelation_time,
     begin_sample,
     mean_and_error,
     noise_at_draws,
@@ -50,8 +51,13 @@ if TYPE_CHECKING:
 TIMES_TO_FORGET = 150
 MOST_THIN = 10_000
 MOST_HALVINGS = 4
+# Estimates of an autocorrelation time are noisy: less is not taken for a fault; and a burn-in gets longer so often.
+MOST_SLOWER = 2.5
+MOST_STRETCH = 4.0
+MOST_LONGER = 3
 MOST_AUTOCORRELATION_TIME = 1_000_000
-NUM_BURN_IN_DRAWS, FIRST_LOOKED_AT = 60, 20
+# Of a burn-in: its draws, the first that is looked at, and how many there are in an autocorrelation time.
+NUM_BURN_IN_DRAWS, FIRST_LOOKED_AT, STRIDES = 60, 20, 3
 
 
 class StochasticEngine:
@@ -94,6 +100,7 @@ class StochasticEngine:
             "cycle": (1, 1, 0),
             "sample": begin_sample(),
             "finder": None,
+            "longer": 0,
             "centring": {name: np.zeros(like.shape) for name, like in self._target.model.adjustable.items()},
             "estimator": "minibatch" if self._method.estimator == "auto" else self._method.estimator,
         }
@@ -166,7 +173,7 @@ class StochasticEngine:
         time = state["autocorrelation_time"]
         if time is None:
             return self._plain_burn_in(state, limit)
-        before, stride = state, max(math.ceil(time / 6), 1)
+        before, stride = state, max(math.ceil(time / STRIDES), 1)
         state, carry, recorded = self._advanced(state, limit, NUM_BURN_IN_DRAWS, lambda _: stride)
         if recorded is not None:
             first = state["chains"]["drawn"] - len(recorded.stats["valid"])
@@ -189,7 +196,18 @@ class StochasticEngine:
             arguments = (self._plan.batches, self._laid_out(state), looked_at, tuning.centre, seed.child("width"))
             value, error = mean_and_error(width(self._programs, *arguments))
         fine = value < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error
-        if fine or state["attempt"] == MOST_HALVINGS:
+        slower = self._slower(state) if fine else 1.0
+        if slower > MOST_SLOWER and state["longer"] < MOST_LONGER:
+            # It takes longer to forget than the shape of the posterior made one think: again, and look for longer.
+            return state | {
+                "attempt": state["attempt"] + 1,
+                "longer": state["longer"] + 1,
+                "autocorrelation_time": min(slower, MOST_STRETCH) * state["autocorrelation_time"],
+                "positions": here,
+                "chains": None,
+                "recent": (),
+            }
+        if fine or state["attempt"] - state["longer"] == MOST_HALVINGS:
             if not fine:
                 self._warn_of_width(lost, value)
             return self._ready(state | {"positions": here if fine or not lost else state["positions"]})
@@ -202,6 +220,13 @@ class StochasticEngine:
             "chains": None,
             "recent": (),
         }
+
+    def _slower(self, state: State) -> float:
+        """How much longer than expected the chains take to forget."""
+        stride = max(math.ceil(state["autocorrelation_time"] / STRIDES), 1)
+        leaves = [np.reshape(leaf, (*leaf.shape[:2], -1)) for leaf in state["recent"]]
+        draws = np.concatenate(leaves, axis=2).astype(np.float64)
+        return autocorrelation_time(draws) * stride / state["autocorrelation_time"]
 
     def _plain_burn_in(self, state: State, limit: int) -> tuple[State, Chunk]:
         if self._plan.num_warmup == 0:
@@ -334,7 +359,7 @@ class StochasticEngine:
         if batches is not None and tuning.gradient_noise is not None:
             static = (batches, state["estimator"])
             ratios = noise_at_draws(self._programs, static, target, tuning, positions, seed.child("noise"))
-            by_chain = ratios.mean(axis=1)[running]
+            by_chain = ratios[running]
             evidence["noise"] = {"ratio": float(by_chain[np.argmax(np.abs(np.log(by_chain)))])}
         count = sample["positions"][0].shape[0]
         if count >= NUM_WIDTH_DRAWS:

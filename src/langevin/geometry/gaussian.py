@@ -8,7 +8,7 @@ At the q that maximises the bound E[g] = 0 and A = I (Opper & Archambeau 2009; K
 it tells the error of q's means and scales, in posterior sds. With independent coordinates R is diagonal, and only the
 diagonal of A must be 1. The curvature comes from gradients alone: with pairs +-e along orthogonal directions
 
-    A = -mean((g(x+) - g(x-)) / 2  e^T)
+    A = -mean((g(x+) - g(x-)) / 2  e^T),    mean(e e^T) = I
 
 which is exact where the target is Gaussian, as the mean of g is. A step is kept only if the bound does not fall.
 """
@@ -52,10 +52,13 @@ def begin(centre: np.ndarray, factor: np.ndarray) -> State:
 
 
 def directions(generator: np.random.Generator, size: int) -> np.ndarray:
-    """Rows e: blocks of orthogonal directions, each of length sqrt(size)."""
+    """Rows e: blocks of orthogonal directions, their lengths spread over those of noise; the mean of e e^T is I."""
+    from scipy.stats import chi2
+
     blocks = max(-(-LEAST_PAIRS // size), 1)
-    made = [np.linalg.qr(generator.standard_normal((size, size)))[0] * np.sqrt(size) for _ in range(blocks)]
-    return np.concatenate(made)
+    squares = chi2.ppf((np.arange(blocks) + generator.random()) / blocks, size)
+    lengths = np.sqrt(squares * size / squares.mean())
+    return np.concatenate([np.linalg.qr(generator.standard_normal((size, size)))[0] * length for length in lengths])
 
 
 def points(q: State, rows: np.ndarray) -> np.ndarray:

@@ -56,7 +56,7 @@ def measured(
         found: Where the posterior is, and its shape.
         seed: Everything random is a function of it.
     """
-    example = target.start(np.random.default_rng(0))
+    example = jax.tree.map(np.asarray, target.start(np.random.default_rng(0)))
     centre, modes = (unflattened(example, at) for at in (found.centre, found.modes))
     shape = _shape(found, example)
     metric, stiffest, softest = _metric(programs, method, target, found, centre, seed)

@@ -80,20 +80,38 @@ def noise_at_draws(
     positions: Position,
     seed: Seed,
 ) -> np.ndarray:
-    """Curvature and gradient noise at some draws of each chain, as a multiple of what warm-up expected of the two.
+    """For each chain, curvature and gradient noise at some draws, as a multiple of what warm-up expected of the two.
 
     The step, and what SGHMC takes off its noise, rest on that expectation. The draws are of shape (chains, draws, ...).
     """
     num_draws = jax.tree.leaves(positions)[0].shape[1]
     expected = max(float(leaf.max()) for leaf in jax.tree.leaves(tuning.gradient_noise))
-    ratios = []
+    seen = []
     for index in np.linspace(0, num_draws - 1, NUM_NOISE_DRAWS).astype(int):
         here = jax.tree.map(lambda leaf, i=index: np.asarray(leaf[:, i]), positions)
         arguments = (posterior, tuning.metric, tuning.centre, here, seed.child(int(index)).key_words())
         noise = jax.tree.leaves(programs(landscape.gradient_noise, static, *arguments).variance)
-        largest = np.max([np.max(np.reshape(leaf, (len(leaf), -1)), axis=1) for leaf in noise], axis=0)
-        ratios.append((tuning.stiffest + largest) / (tuning.stiffest + expected))
-    return np.stack(ratios, axis=1)
+        seen.append(np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in noise], axis=1))
+    # A mean over as many points as the expectation is one of: the largest of few numbers is larger.
+    largest = np.mean(seen, axis=0).max(axis=1)
+    return (tuning.stiffest + largest) / (tuning.stiffest + expected)
+
+
+def autocorrelation_time(draws: np.ndarray) -> float:
+    """The largest of any coordinate, in draws: pooled over chains, each around its own mean (Geyer 1992).
+
+    Args:
+        draws: (draws, chains, coordinates).
+    """
+    count = len(draws)
+    centred = draws - draws.mean(axis=0)
+    variance = np.maximum(np.mean(centred**2, axis=(0, 1)), 1e-300)
+    time, going = np.ones(draws.shape[2]), np.ones(draws.shape[2], bool)
+    for lag in range(1, count - 2, 2):
+        pair = sum(np.mean(centred[k:] * centred[:-k], axis=(0, 1)) for k in (lag, lag + 1)) / variance
+        going &= pair > 0
+        time += np.where(going, 2 * pair, 0.0)
+    return float(time.max())
 
 
 def begin_sample() -> State:
