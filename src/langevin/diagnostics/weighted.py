@@ -103,8 +103,15 @@ def sizes(draws: np.ndarray, weights: np.ndarray) -> Sizes:
     low, high = np.quantile(halves, [0.05, 0.95], axis=(0, 1))
     tail = [_size((halves <= quantile).astype(np.float64)) for quantile in (low, high)]
     scores = _scores(halves)
-    chains = np.concatenate(np.split(scores, 2), axis=1)
-    return Sizes(_size(scores), np.fmin(*tail), _size(chains - chains.mean(axis=1, keepdims=True)))
+    # R-hat looks at distances from the median too, which antithetic chains know less well than the median.
+    distances = _scores(np.abs(halves - np.median(halves, axis=(0, 1))))
+    return Sizes(_size(scores), np.fmin(*tail), np.fmin(_size_within(scores), _size_within(distances)))
+
+
+def _size_within(halves: np.ndarray) -> np.ndarray:
+    """The effective size by the autocorrelation within chains alone, each around its own mean."""
+    chains = np.concatenate(np.split(halves, 2), axis=1)
+    return _size(chains - chains.mean(axis=1, keepdims=True))
 
 
 def nested_rhat(draws: np.ndarray, together: int) -> np.ndarray:

@@ -6,8 +6,8 @@ Phases:
 2. "approach", only from starts at which the log-density is too steep to be resolved: these chains climb first.
 3. "warm-up", in windows: the metric is made anew from the later half of the draws so far and the gradients at them, at
    first often, then seldom; chains are pooled, each around its own mean. The step size adapts all the time, by dual
-   averaging. After 85 % of the warm-up the metric stays, and at its end the step size. At first, trajectories are kept
-   short.
+   averaging. Sites whose scale is unknown begin non-centred; twice they are centred as far as the draws say. After 85 %
+   of the warm-up the metric stays, and at its end the step size. At first, trajectories are kept short.
 4. "sampling".
 """
 
@@ -26,7 +26,7 @@ from threadpoolctl import ThreadpoolController
 from langevin.contracts import Chunk, Draws, Outcome, Plan, Position, State
 from langevin.engines.space import Space
 from langevin.engines.trajectories import Goal, Harvest, Record, Trajectories
-from langevin.geometry import approach, mass
+from langevin.geometry import approach, mass, recentring
 from langevin.geometry.starts import no_start, proposed, retried, unflattened
 from langevin.kernels import dual_averaging, metrics
 from langevin.kernels.steppers import MOST_STEPS
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 MOST_DENSE = 128
 # When the metric is made anew, in parts of the warm-up.
 UPDATES = (0.01, 0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85)
+# When sites are centred as far as the draws so far say.
+CENTRED_AT = (0.1, 0.3)
+MOST_RECENTRED = 512
+LEAST_CHANGE = 0.2
 # Until then trajectories are cut off after so many steps: with a poor metric, longer ones are not worth their price.
 CUT_OFF = ((0.1, 63), (0.3, 255))
 LEAST_WINDOW = 5
@@ -94,6 +98,7 @@ class ExactEngine:
             "begun": None,
             "step_size": float(step_size),
             "approach": None,
+            "centring": {name: np.zeros(like.shape) for name, like in self._space.target.model.adjustable.items()},
         }
 
     def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
@@ -116,7 +121,7 @@ class ExactEngine:
         }
         settings = {"thin": self._thin, "step_size": state["step_size"]}
         stopped = np.full(self._plan.num_chains, -1)
-        return Outcome(evidence, settings, by_chain={"stopped": stopped})
+        return Outcome(evidence, settings, by_chain={"stopped": stopped}, centring=state["centring"])
 
     def cut_short(self, state: State) -> None:
         """A chain in warm-up has no draws."""
@@ -130,7 +135,7 @@ class ExactEngine:
 
     def _start(self, state: State) -> tuple[State, Chunk]:
         _ = self._report  # it compiles in a thread beside what comes now
-        chains, _, _ = self._chains.advance(state["chains"], Goal(self._metric(state)), 1)
+        chains, _, _ = self._chains.advance(state["chains"], self._goal(state), 1)
         stepper = self._chains.stepper(chains)
         good = np.asarray(stepper.ready)
         if not good.all():
@@ -155,7 +160,7 @@ class ExactEngine:
 
     def _approach(self, state: State) -> tuple[State, Chunk]:
         """One step of the chains that climb; the others stay."""
-        chains, _, _ = self._chains.advance(state["chains"], Goal(self._metric(state)), 1)
+        chains, _, _ = self._chains.advance(state["chains"], self._goal(state), 1)
         draw = self._chains.stepper(chains).draw
         gradients = mass.plain_gradient(self._metric(state), np.asarray(draw.gradient))
         way = approach.advance(state["approach"], np.asarray(draw.log_density), gradients)
@@ -177,7 +182,7 @@ class ExactEngine:
         if drawn < until:
             cut_off = next((most for end, most in CUT_OFF if part <= end and window < len(UPDATES)), MOST_STEPS)
             adapting = self._method.step_size == "auto"
-            goal = Goal(self._metric(state), total=until, adapting=adapting, most_steps=cut_off)
+            goal = self._goal(state, total=until, adapting=adapting, most_steps=cut_off)
             chains, harvests, steps = self._chains.advance(state["chains"], goal, limit)
             state = self._gathered(state | {"chains": chains}, harvests)
             drawn, shown = int(chains["drawn"].sum()), _shown(harvests)
@@ -186,7 +191,10 @@ class ExactEngine:
         if drawn < until:
             return state, chunk
         if window < len(UPDATES):
-            return self._renewed(state) | {"window": window + 1}, chunk
+            state = self._renewed(state)
+            if part in CENTRED_AT:
+                state = self._recentred(state)
+            return state | {"window": window + 1}, chunk
         begun = np.maximum(state["chains"]["drawn"], num_warmup)
         size, dtype = self._chains.size, self._chains.dtype
         nothing = tuple((np.zeros((0, size), dtype),) * 2 for _ in range(num_chains))
@@ -201,14 +209,14 @@ class ExactEngine:
         before = state["chains"]["drawn"]
         if (before >= targets).all():
             return state, Chunk("sampling", 0, total, total, finished=True)
-        goal = Goal(self._metric(state), targets=targets)
+        goal = self._goal(state, targets=targets)
         chains, harvests, steps = self._chains.advance(state["chains"], goal, limit)
         kept = [self._thinned(harvest, int(b), int(n)) for harvest, b, n in zip(harvests, begun, before, strict=True)]
         drawn = chains["drawn"]
         done = int(np.clip(drawn - begun, 0, num_draws * self._thin).sum())
         finished = bool((drawn >= targets).all())
         firsts = [int(max(n - b, 0)) // self._thin for b, n in zip(begun, before, strict=True)]
-        chunk = Chunk("sampling", steps, done, total, _shown(harvests), self._draws(kept, firsts), finished)
+        chunk = Chunk("sampling", steps, done, total, _shown(harvests), self._draws(state, kept, firsts), finished)
         return state | {"chains": chains}, chunk
 
     # What they have in common.
@@ -222,6 +230,9 @@ class ExactEngine:
     @property
     def _thin(self) -> int:
         return self._plan.thin or 1
+
+    def _goal(self, state: State, **more: Any) -> Goal:
+        return Goal(self._metric(state), centring=state["centring"], **more)
 
     def _metric(self, state: State) -> metrics.Metric | None:
         return metrics.from_plain(state["metric"], np.zeros(self._chains.size))
@@ -276,25 +287,54 @@ class ExactEngine:
             chains["adaptation"] = tuple(dual_averaging.begin(step_size, self._plan.num_chains, self._chains.dtype))
         return state | {"metric": metrics.as_plain(metric), "chains": chains}
 
+    def _recentred(self, state: State) -> State:
+        """The state with sites centred as far as their draws say (see `langevin.models.centring`)."""
+        target = self._space.target.with_centring(state["centring"])
+        most = MOST_RECENTRED // len(state["recent"])
+        some = [positions[_evenly(len(positions), most)] for positions, _ in state["recent"]]
+        if not target.adjustable or min(map(len, some)) < 2 * LEAST_WINDOW:
+            return state
+        programs, example, draws = self._space.programs, self._space.example, np.concatenate(some)
+        zeros = {name: np.zeros_like(values) for name, values in state["centring"].items()}
+        noises = recentring.moved(programs, target, example, draws, zeros, MOST_RECENTRED)
+        plain = target.with_centring(zeros)
+        chosen = recentring.chosen(programs, plain, example, noises, noises.var(axis=0), MOST_RECENTRED)
+        if max(np.abs(chosen[name] - state["centring"][name]).max() for name in chosen) < LEAST_CHANGE:
+            return state
+        here = np.asarray(self._chains.stepper(state["chains"]).draw.position)
+        both = np.concatenate([draws, here])
+        moved = recentring.moved(programs, target, example, both, chosen, MOST_RECENTRED + len(here))
+        parts = np.split(moved[: len(draws)], np.cumsum([len(one) for one in some])[:-1])
+        metric = mass.metric_from(self._kind, parts, None, self._rank, self._chains.dtype)
+        nothing = (np.zeros((0, self._chains.size), self._chains.dtype),) * 2
+        return state | {
+            "centring": chosen,
+            "metric": metrics.as_plain(metric),
+            "chains": self._chains.idled(state["chains"], moved[len(draws) :]),
+            "recent": (nothing,) * len(some),
+            "seen": (0,) * len(some),
+        }
+
     def _thinned(self, harvest: Harvest, begun: int, before: int) -> Harvest:
         """The draws after a chain's own warm-up that are kept."""
         numbers = before + np.arange(len(harvest.position)) - begun
         chosen = (numbers >= 0) & (numbers % self._thin == self._thin - 1)
         return Harvest(*(array[chosen] for array in harvest))
 
-    def _draws(self, kept: list[Harvest], firsts: list[int]) -> tuple[Draws, ...]:
+    def _draws(self, state: State, kept: list[Harvest], firsts: list[int]) -> tuple[Draws, ...]:
         """The draws of each chain, of which the first has this number."""
         if not sum(len(harvest.position) for harvest in kept):
             return ()
         draws = []
-        for harvest, reported in zip(kept, self._reported(kept, firsts), strict=True):
+        for harvest, reported in zip(kept, self._reported(state, kept, firsts), strict=True):
             position = unflattened(self._space.example, harvest.position)
             draws.append(self._plan.keep.grouped(reported, position, self._stats(harvest.record)))
         return tuple(draws)
 
-    def _reported(self, kept: list[Harvest], firsts: list[int]) -> list[dict[str, np.ndarray]]:
+    def _reported(self, state: State, kept: list[Harvest], firsts: list[int]) -> list[dict[str, np.ndarray]]:
         """What is kept of the sites. A draw's place in its group is told by its number, however a run is cut."""
         parts, places, start = [], [], 0
+        target = self._space.target.with_centring(state["centring"])
         for harvest, first in zip(kept, firsts, strict=True):
             offset, count = first % DRAWS_A_GROUP, len(harvest.position)
             groups = -(-(offset + count) // DRAWS_A_GROUP)
@@ -307,7 +347,7 @@ class ExactEngine:
         for begun in range(0, len(groups), most):
             some = groups[begun : begun + most]
             padded = np.concatenate([some, self._groups[len(some) :]])
-            out = self._report(self._space.target, self._space.example, padded, np.int32(len(some)))
+            out = self._report(target, self._space.example, padded, np.int32(len(some)))
             outs.append({name: np.asarray(values)[: len(some)] for name, values in out.items()})
         joined = {name: np.concatenate([out[name] for out in outs]) for name in outs[0]}
         flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in joined.items()}
@@ -356,3 +396,7 @@ def _report(keep: Keep, posterior: Posterior, example: Position, groups: jax.Arr
 @functools.cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
+
+
+def _evenly(count: int, most: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int)) if count else np.zeros(0, int)

@@ -8,6 +8,7 @@ compiling JAX's generator would take twice the time of compiling all the rest.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from langevin.kernels import dual_averaging
 from langevin.kernels.dual_averaging import Adaptation
 from langevin.kernels.metrics import Metric
 from langevin.kernels.steppers import MOST_STEPS, NUM_UNIFORMS, Inputs, Report, Stepper, evaluator, pick
-from langevin.posterior import Posterior
+from langevin.posterior import Centring, Posterior
 from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed, Stream
 
@@ -72,6 +73,7 @@ class Goal(NamedTuple):
         targets: Stops when each chain has as many as its target says; None for no such targets.
         adapting: Whether the step size adapts.
         most_steps: A trajectory is cut off after so many steps.
+        centring: Of the target.
     """
 
     metric: Metric | None
@@ -79,6 +81,7 @@ class Goal(NamedTuple):
     targets: np.ndarray | None = None
     adapting: bool = False
     most_steps: int = MOST_STEPS
+    centring: Centring = MappingProxyType({})
 
 
 class Loop(NamedTuple):
@@ -180,7 +183,8 @@ class Trajectories:
             targets=targets.astype(np.int32),
             limits=np.asarray([goal.total, min(limit, FOREVER), goal.most_steps], np.int32),
         )
-        out = self._programs(_advance, self.method, self._posterior, self._example, self._placed(loop))
+        posterior = self._posterior.with_centring(goal.centring)
+        out = self._programs(_advance, self.method, posterior, self._example, self._placed(loop))
         stepper, adaptation, used, drawn, taken, buffers = out
         steps = int(taken)
         positions, gradients, records = (np.asarray(buffer)[:steps] for buffer in buffers)

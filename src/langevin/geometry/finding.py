@@ -23,15 +23,13 @@ import numpy as np
 
 from langevin.contracts import State
 from langevin.data.batches import Batches
-from langevin.geometry import climbing, evaluating, gaussian, online
-from langevin.geometry.starts import flattened, unflattened
+from langevin.geometry import climbing, evaluating, gaussian, online, recentring
+from langevin.geometry.starts import flattened
 from langevin.posterior import Centring, Position, Posterior
 from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed
 
 MOST_DENSE = 128
-# Below this, a site is left non-centred altogether.
-LEAST_CENTRING = 0.3
 STEPS_A_ROUND = 4000
 STEPS_A_CALL = 500
 MOST_ROUNDS = 5
@@ -189,7 +187,9 @@ class Finder:
         q, target = state["q"], self.target(state)
         covariance = _covariance(q["factor"])
         alone = 1 / np.diagonal(np.linalg.inv(covariance)) if q["factor"].ndim == 2 else np.diagonal(covariance)
-        centring = self._chosen(target, alone)
+        noise = self._seed.child("centring").generator().standard_normal((recentring.NUM_DRAWS, self._size))
+        noises = q["centre"] + (noise @ q["factor"].T if q["factor"].ndim == 2 else noise * q["factor"])
+        centring = self._centring(target, noises, alone)
         state = state | {"placed": True}
         if not any(values.any() for values in centring.values()):
             return state | {"q": q | {"number": q["number"]}}
@@ -271,7 +271,8 @@ class Finder:
         target, number = self.target(state), state["round"]
         scale = np.exp(log_scale)
         if not state["placed"]:
-            centring = self._chosen(target, np.mean(scale**2, axis=0))
+            noise = self._seed.child("centring").generator().standard_normal((recentring.NUM_DRAWS, self._size))
+            centring = self._centring(target, mean[0] + scale[0] * noise, np.mean(scale**2, axis=0))
             state = state | {"placed": True, "centring": centring}
             points = np.concatenate([mean, mean + np.where(self._adjusted(), scale, 0.0)])
             here, there = np.split(self._moved(target, points, centring), 2)
@@ -293,32 +294,21 @@ class Finder:
 
     # Both.
 
+    def _centring(self, target: Posterior, noises: np.ndarray, variance: np.ndarray) -> dict[str, np.ndarray]:
+        at = noises.astype(self._dtype)
+        return recentring.chosen(self._programs, target, self._example, at, variance, len(at))
+
+    def _moved(self, target: Posterior, points: np.ndarray, centring: Centring) -> np.ndarray:
+        at = points.astype(self._dtype)
+        moved = recentring.moved(self._programs, target, self._example, at, centring, len(points))
+        return moved.astype(np.float64)
+
     def _adjusted(self) -> np.ndarray:
         """Which coordinates belong to sites whose centring can be chosen."""
         names = self._target.model.adjustable
         if not names:
             return np.zeros(self._size, bool)
         return flattened({name: np.full(np.shape(leaf), name in names) for name, leaf in self._example.items()})
-
-    def _chosen(self, target: Posterior, variance: np.ndarray) -> dict[str, np.ndarray]:
-        """How far to centre each element, from the variances of the noises."""
-        left = unflattened(self._example, variance)
-        chosen = {}
-        for name in target.model.adjustable:
-            values = np.clip(1 - np.asarray(left[name], np.float64), 0.0, 1.0)
-            chosen[name] = np.where(values < LEAST_CENTRING, 0.0, values)
-        return chosen
-
-    def _moved(self, target: Posterior, points: np.ndarray, centring: Centring) -> np.ndarray:
-        """Flat positions under another centring."""
-        position = unflattened(self._example, points.astype(self._dtype))
-        moved = self._programs(_recentred, len(points), target, position, dict(centring))
-        leaves = [np.asarray(leaf, np.float64).reshape(len(points), -1) for leaf in jax.tree.leaves(moved)]
-        return np.concatenate(leaves, axis=1)
-
-
-def _recentred(_: int, target: Posterior, positions: Position, centring: Centring) -> Position:
-    return jax.vmap(lambda position: target.recentred(position, centring))(positions)
 
 
 def _schedule(number: int, step: np.ndarray) -> np.ndarray:
