@@ -90,10 +90,10 @@ def test_a_finished_run_is_read_by_xarray_and_by_load(store):
     assert plain["optimisation"]["site"].values.tolist() == ["a", "bc"]
     assert plain["optimisation"].attrs == {"best": 1}
     fit = lv.load(store.path)
-    check(fit.data_tree, 150)
+    check(fit.tree, 150)
     assert list(fit.posterior) == ["weight", "level"]
     assert fit.stopped.tolist() == [-1, -1]
-    xr.testing.assert_identical(fit.data_tree.to_dataset(), tree.to_dataset())
+    xr.testing.assert_identical(fit.tree.to_dataset(), tree.to_dataset())
     copy = store.path.parent / "copy"
     fit.save(copy)
     xr.testing.assert_identical(lv.load(copy).stats, fit.stats)
@@ -208,7 +208,7 @@ def test_chains_of_different_lengths_and_extension(store):
     again.add(({}, drawn(40, 90, 1)))
     again.checkpoint({"phase": "done"})
     check(finish(again, 90), 90)
-    check(lv.load(store.path).data_tree, 90)
+    check(lv.load(store.path).tree, 90)
     check(finish(again, 33), 33)
 
 
@@ -281,7 +281,7 @@ def test_the_blocks_of_a_finished_run_are_guarded(store):
         with pytest.raises(lv.DataError, match=f"{name} is missing"):
             lv.load(store.path)
         (store.path / name).write_bytes(data)
-    check(lv.load(store.path).data_tree, 110)
+    check(lv.load(store.path).tree, 110)
 
 
 def test_a_later_format_is_refused(store):
@@ -373,7 +373,7 @@ def test_a_disk_that_is_really_full(small_disk, monkeypatch):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(StoreError, match="the disk is read-only"):
         Store.create(small_disk / "other", {}, 2)
-    check(lv.load(small_disk / "run").data_tree, 100)
+    check(lv.load(small_disk / "run").tree, 100)
 
 
 @pytest.mark.parametrize(("size", "block"), [(1, 4096), (100, 2621), (262144, 1), (10**6, 1)])
@@ -513,4 +513,4 @@ for stop in range(10, 2000, 10):
     feed(again, 1990)
     again.checkpoint({"phase": "x"})
     check(finish(again, 1990), 1990)
-    check(lv.load(again.path).data_tree, 1990)
+    check(lv.load(again.path).tree, 1990)

@@ -94,6 +94,7 @@ class Finder:
         self._size, self._dtype = flattened(example).size, flattened(example).dtype
         a_look = 2 * self._size * target.num_data
         self._independent = covariance == "independent"
+        self._adjusted = recentring.adjusted(target, example)
         affordable = covariance == "full" or not target.adjustable or a_look <= MOST_A_LOOK
         self.is_dense = self._size <= MOST_DENSE and affordable
         self._sample = evaluating.row_sample(target) if self.is_dense else None
@@ -194,9 +195,9 @@ class Finder:
         if not any(values.any() for values in centring.values()):
             return state | {"q": q | {"number": q["number"]}}
         points = np.stack([q["centre"], q["centre"]])
-        points[1] += np.where(self._adjusted(), np.sqrt(alone), 0.0)
+        points[1] += np.where(self._adjusted, np.sqrt(alone), 0.0)
         here, there = self._moved(target, points, centring)
-        ratio = np.where(self._adjusted(), np.abs(there - here) / np.sqrt(alone), 1.0)
+        ratio = np.where(self._adjusted, np.abs(there - here) / np.sqrt(alone), 1.0)
         factor = q["factor"] * (ratio[:, None] if q["factor"].ndim == 2 else ratio)
         tops = self._moved(target, state["tops"], centring)
         state = state | {"centring": centring, "tops": tops, "noncentred": (q, state["tops"])}
@@ -274,9 +275,9 @@ class Finder:
             noise = self._seed.child("centring").generator().standard_normal((recentring.NUM_DRAWS, self._size))
             centring = self._centring(target, mean[0] + scale[0] * noise, np.mean(scale**2, axis=0))
             state = state | {"placed": True, "centring": centring}
-            points = np.concatenate([mean, mean + np.where(self._adjusted(), scale, 0.0)])
+            points = np.concatenate([mean, mean + np.where(self._adjusted, scale, 0.0)])
             here, there = np.split(self._moved(target, points, centring), 2)
-            scale = np.where(self._adjusted(), np.abs(there - here), scale)
+            scale = np.where(self._adjusted, np.abs(there - here), scale)
             mean, target = here, target.with_centring(centring)
         error = np.inf
         if number > 0:
@@ -302,13 +303,6 @@ class Finder:
         at = points.astype(self._dtype)
         moved = recentring.moved(self._programs, target, self._example, at, centring, len(points))
         return moved.astype(np.float64)
-
-    def _adjusted(self) -> np.ndarray:
-        """Which coordinates belong to sites whose centring can be chosen."""
-        names = self._target.model.adjustable
-        if not names:
-            return np.zeros(self._size, bool)
-        return flattened({name: np.full(np.shape(leaf), name in names) for name, leaf in self._example.items()})
 
 
 def _schedule(number: int, step: np.ndarray) -> np.ndarray:

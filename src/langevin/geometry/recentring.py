@@ -5,14 +5,14 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from langevin.geometry.starts import unflattened
+from langevin.geometry.starts import flattened, unflattened
 from langevin.posterior import Centring, Position, Posterior
 from langevin.run.compilation import Programs
 
 # Below this, an element is left non-centred altogether.
 LEAST_CENTRING = 0.4
 # The sd of the logarithm of a scale up to which it counts as known, and from which as unknown.
-SURE, MOST_UNSURE = 0.15, 0.35
+SURE, MOST_UNSURE = 0.2, 0.5
 NUM_DRAWS = 128
 
 
@@ -33,7 +33,9 @@ def chosen(
     """
     names = target.model.adjustable
     ones = {name: np.ones(like.shape) for name, like in names.items()}
-    here, there = (moved(programs, target, example, at, ones, most) for at in (noises, noises + 1.0))
+    # The site grows by its scale if its noise grows by 1.
+    ahead = noises + adjusted(target, example).astype(noises.dtype)
+    here, there = (moved(programs, target, example, at, ones, most) for at in (noises, ahead))
     with np.errstate(divide="ignore"):
         spread = np.std(np.log(np.maximum(np.abs(there - here), 1e-30)), axis=0)
     left, unsure = unflattened(example, variance), unflattened(example, spread)
@@ -43,6 +45,14 @@ def chosen(
         values *= np.clip((MOST_UNSURE - unsure[name]) / (MOST_UNSURE - SURE), 0.0, 1.0)
         centring[name] = np.where(values < LEAST_CENTRING, 0.0, values)
     return centring
+
+
+def adjusted(target: Posterior, example: Position) -> np.ndarray:
+    """Which coordinates belong to sites whose centring can be chosen."""
+    names = target.model.adjustable
+    if not names:
+        return np.zeros(flattened(example).size, bool)
+    return flattened({name: np.full(np.shape(leaf), name in names) for name, leaf in example.items()})
 
 
 def moved(
