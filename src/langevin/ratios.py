@@ -12,6 +12,8 @@ import numpy as np
 LEAST = 25
 # exp(-500) can still be told from 0, so that a generalised Pareto distribution can be fitted to the tail.
 MOST_SPREAD = 500.0
+# Ratios that are the same but for rounding have no tail.
+LEAST_SPREAD = 1e-4
 
 
 def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float | None]:
@@ -31,6 +33,8 @@ def smoothed(log_ratios: np.ndarray) -> tuple[np.ndarray, float | None]:
     if count < LEAST:
         return as_they_are, None
     tail = np.sort(as_they_are)[-math.ceil(min(0.2 * count, 3 * math.sqrt(count))) - 1 :]
+    if -tail[0] < LEAST_SPREAD:
+        return as_they_are, 0.0
     if -tail[0] > MOST_SPREAD:
         return as_they_are, float(np.mean(tail[1:] - tail[0]))
     try:

@@ -186,7 +186,8 @@ def test_statistics_have_the_names_that_arviz_knows(normal, method):
 
 def test_divergences_are_reported():
     with pytest.warns(lv.LangevinWarning) as seen:
-        fit = lv.fit(funnel, None, lv.NUTS(step_size=1.0), num_warmup=200, num_draws=300, progress=False)
+        method = lv.NUTS(step_size=1.0)
+        fit = lv.fit(funnel, None, method, noncentred=False, num_warmup=200, num_draws=300, progress=False)
     count = int(fit.stats["diverging"].sum())
     assert count > 0
     assert any(f"{count} trajectories diverged" in str(w.message) and "Non-centre" in str(w.message) for w in seen)

@@ -60,7 +60,8 @@ def retried(
 
 def no_start(target: Posterior, position: Position) -> SamplingError:
     """Says why no chain can start, by what is wrong at the last position that was tried."""
-    values = {name: np.asarray(value) for name, value in target.constrain(position).items()}
+    # Compiled: on numbers, NumPyro would raise an error at a bad parameter.
+    values = {name: np.asarray(value) for name, value in jax.jit(target.constrain)(position).items()}
     shown = ", ".join(f"{name}={np.array2string(v, threshold=6, precision=4)}" for name, v in values.items())
     return SamplingError(
         f"The log-density is not finite at any of {MOST_TRIES} starts: {target.explain(position, target.rows)}, "
