@@ -59,11 +59,12 @@ def fit(
         method: A method such as `lv.SGLD()`, or its name in lower case.
         constants: Arguments of the program that are passed whole.
         rows: The name of the program's plate over the rows, where it cannot be told by its size.
-        noncentred: Sites of the program whose noise is inferred, in place of the site itself: for random effects and
-            walks of unknown scale (see `langevin.models.centring`). True for every site that has a location and scale.
+        noncentred: Sites of the program whose noise is inferred, in place of the site itself (see
+            `langevin.models.centring`). True for every site that has a location and scale, False for none; "auto" for
+            what suits each element of the sites whose scale is unknown itself.
         num_chains: Chains; they run side by side.
-        num_warmup: Draws of each chain, on average, that an exact method adapts with. With stochastic gradients, steps
-            to find the mode, or, where the step size is given, to burn in; a schedule starts anew with the draws.
+        num_warmup: Draws of each chain, on average, that an exact method adapts with. With stochastic gradients and a
+            step size that is given, steps to burn in; a schedule starts anew with the draws.
         num_draws: Draws of each chain.
         thin: Draws (with stochastic gradients, steps) to a draw that is kept. By default 1, except for stochastic
             gradients with an automatic step size: then so many that the draws of a chain span 150 autocorrelation

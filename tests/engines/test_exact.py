@@ -185,8 +185,8 @@ def test_statistics_have_the_names_that_arviz_knows(normal, method):
 
 
 def test_divergences_are_reported():
+    method = lv.NUTS(step_size=1.0)
     with pytest.warns(lv.LangevinWarning) as seen:
-        method = lv.NUTS(step_size=1.0)
         fit = lv.fit(funnel, None, method, noncentred=False, num_warmup=200, num_draws=300, progress=False)
     count = int(fit.stats["diverging"].sum())
     assert count > 0
