@@ -41,8 +41,6 @@ MOST_DENSE = 128
 UPDATES = (0.01, 0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85)
 # When sites are centred as far as the draws so far say.
 CENTRED_AT = (0.1, 0.3)
-MOST_RECENTRED = 512
-LEAST_CHANGE = 0.2
 # Until then trajectories are cut off after so many steps: with a poor metric, longer ones are not worth their price.
 CUT_OFF = ((0.1, 63), (0.3, 255))
 LEAST_WINDOW = 5
@@ -290,29 +288,21 @@ class ExactEngine:
     def _recentred(self, state: State) -> State:
         """The state with sites centred as far as their draws say (see `langevin.models.centring`)."""
         target = self._space.target.with_centring(state["centring"])
-        most = MOST_RECENTRED // len(state["recent"])
-        some = [positions[_evenly(len(positions), most)] for positions, _ in state["recent"]]
-        if not target.adjustable or min(map(len, some)) < 2 * LEAST_WINDOW:
-            return state
-        programs, example, draws = self._space.programs, self._space.example, np.concatenate(some)
-        zeros = {name: np.zeros_like(values) for name, values in state["centring"].items()}
-        noises = recentring.moved(programs, target, example, draws, zeros, MOST_RECENTRED)
-        plain = target.with_centring(zeros)
-        chosen = recentring.chosen(programs, plain, example, noises, noises.var(axis=0), MOST_RECENTRED)
-        if max(np.abs(chosen[name] - state["centring"][name]).max() for name in chosen) < LEAST_CHANGE:
+        recent = [positions for positions, _ in state["recent"]]
+        if not target.adjustable or min(map(len, recent)) < 2 * LEAST_WINDOW:
             return state
         here = np.asarray(self._chains.stepper(state["chains"]).draw.position)
-        both = np.concatenate([draws, here])
-        moved = recentring.moved(programs, target, example, both, chosen, MOST_RECENTRED + len(here))
-        parts = np.split(moved[: len(draws)], np.cumsum([len(one) for one in some])[:-1])
-        metric = mass.metric_from(self._kind, parts, None, self._rank, self._chains.dtype)
+        found = recentring.by_draws(self._space.programs, target, self._space.example, recent, here)
+        if found is None:
+            return state
+        metric = mass.metric_from(self._kind, found.draws, None, self._rank, self._chains.dtype)
         nothing = (np.zeros((0, self._chains.size), self._chains.dtype),) * 2
         return state | {
-            "centring": chosen,
+            "centring": found.centring,
             "metric": metrics.as_plain(metric),
-            "chains": self._chains.idled(state["chains"], moved[len(draws) :]),
-            "recent": (nothing,) * len(some),
-            "seen": (0,) * len(some),
+            "chains": self._chains.idled(state["chains"], found.here),
+            "recent": (nothing,) * len(recent),
+            "seen": (0,) * len(recent),
         }
 
     def _thinned(self, harvest: Harvest, begun: int, before: int) -> Harvest:
@@ -396,7 +386,3 @@ def _report(keep: Keep, posterior: Posterior, example: Position, groups: jax.Arr
 @functools.cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
-
-
-def _evenly(count: int, most: int) -> np.ndarray:
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int)) if count else np.zeros(0, int)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import numpy as np
 
@@ -14,6 +16,9 @@ LEAST_CENTRING = 0.4
 # The sd of the logarithm of a scale up to which it counts as known, and from which as unknown.
 SURE, MOST_UNSURE = 0.2, 0.5
 NUM_DRAWS = 128
+MOST_DRAWS = 512
+# A smaller change of a centring is not worth beginning anew.
+LEAST_CHANGE = 0.2
 
 
 def chosen(
@@ -45,6 +50,45 @@ def chosen(
         values *= np.clip((MOST_UNSURE - unsure[name]) / (MOST_UNSURE - SURE), 0.0, 1.0)
         centring[name] = np.where(values < LEAST_CENTRING, 0.0, values)
     return centring
+
+
+class Moved(NamedTuple):
+    """What has another centring now.
+
+    Attributes:
+        centring: The centring.
+        draws: For each chain (draws, size).
+        here: Where the chains are, (chains, size).
+    """
+
+    centring: dict[str, np.ndarray]
+    draws: list[np.ndarray]
+    here: np.ndarray
+
+
+def by_draws(
+    programs: Programs, target: Posterior, example: Position, recent: list[np.ndarray], here: np.ndarray
+) -> Moved | None:
+    """The centring that the draws of chains speak for, and draws and chains under it; None if it is about the same.
+
+    Args:
+        programs: The compiled programs of the run.
+        target: The posterior, with the centring that the draws have.
+        example: A position, for its shape.
+        recent: For each chain its latest draws, (draws, size).
+        here: Where the chains are.
+    """
+    some = [one[np.linspace(0, len(one) - 1, min(len(one), MOST_DRAWS // len(recent))).astype(int)] for one in recent]
+    draws = np.concatenate(some)
+    nothing = {name: np.zeros(like.shape) for name, like in target.model.adjustable.items()}
+    noises = moved(programs, target, example, draws, nothing, MOST_DRAWS)
+    plain = target.with_centring(nothing)
+    centring = chosen(programs, plain, example, noises, noises.var(axis=0), MOST_DRAWS)
+    if max(np.abs(centring[name] - np.asarray(target.centring[name])).max() for name in centring) < LEAST_CHANGE:
+        return None
+    there = moved(programs, target, example, np.concatenate([draws, here]), centring, MOST_DRAWS + len(here))
+    parts = np.split(there[: len(draws)], np.cumsum([len(one) for one in some])[:-1])
+    return Moved(centring, parts, there[len(draws) :])
 
 
 def adjusted(target: Posterior, example: Position) -> np.ndarray:
