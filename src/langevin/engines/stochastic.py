@@ -358,9 +358,8 @@ class StochasticEngine:
         positions = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in sample["positions"]])
         if batches is not None and tuning.gradient_noise is not None:
             static = (batches, state["estimator"])
-            ratios = noise_at_draws(self._programs, static, target, tuning, positions, seed.child("noise"))
-            by_chain = ratios[running]
-            evidence["noise"] = {"ratio": float(by_chain[np.argmax(np.abs(np.log(by_chain)))])}
+            arguments = (static, target, tuning, positions, running, seed.child("noise"))
+            evidence["noise"] = {"ratio": noise_at_draws(self._programs, *arguments)}
         count = sample["positions"][0].shape[0]
         if count >= NUM_WIDTH_DRAWS:
             chosen = np.linspace(0, count - 1, NUM_WIDTH_DRAWS).astype(int)

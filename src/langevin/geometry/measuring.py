@@ -23,6 +23,8 @@ from langevin.tuning import Landscape, Tuning
 if TYPE_CHECKING:
     from langevin.methods.stochastic import Stochastic
 
+# At so many draws of q for every chain the gradient noise is measured: that of a few rows is large at few draws only.
+NUM_PLACES = 4
 # In units of the curvature: less gradient noise than this is not worth a better estimator.
 LEAST_NOISE = 0.5
 
@@ -60,17 +62,19 @@ def measured(
     centre, modes = (unflattened(example, at) for at in (found.centre, found.modes))
     shape = _shape(found, example)
     metric, stiffest, softest = _metric(programs, method, target, found, centre, seed)
-    spread = (seed.child("spread").key_words(), seed.child("starts").key_words())
-    around, typical = (programs(landscape.spread, None, shape, modes, words) for words in spread)
-    noise_words = seed.child("noise").key_words()
+    draws = [seed.child("starts"), *(seed.child("spread", number) for number in range(NUM_PLACES))]
+    typical, *places = (programs(landscape.spread, None, shape, modes, child.key_words()) for child in draws)
 
     def noise_in(metric: Metric | None, batches: Batches, estimator: str) -> landscape.Noise:
-        arguments = (target, metric, centre, around, noise_words)
-        return mean_over_chains(programs(landscape.gradient_noise, (batches, estimator), *arguments))
+        seen = []
+        for number, around in enumerate(places):
+            arguments = (target, metric, centre, around, seed.child("noise", number).key_words())
+            seen.append(mean_over_chains(programs(landscape.gradient_noise, (batches, estimator), *arguments)))
+        return jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *seen)
 
     estimator = "minibatch" if method.estimator == "auto" else method.estimator
     noise = None if batches is None else noise_in(metric, batches, estimator)
-    square = programs(landscape.mean_square_gradient, None, target, around) if noise is None else noise.mean_square
+    square = programs(landscape.mean_square_gradient, None, target, places[0]) if noise is None else noise.mean_square
     if method.estimator == "auto" and batches is not None and noise is not None and _largest(noise) > LEAST_NOISE:
         # A control variate takes two gradients to a step.
         other = noise_in(metric, batches, "control_variate")

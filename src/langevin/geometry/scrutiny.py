@@ -78,11 +78,13 @@ def noise_at_draws(
     posterior: Posterior,
     tuning: Tuning,
     positions: Position,
+    running: np.ndarray,
     seed: Seed,
-) -> np.ndarray:
-    """For each chain, curvature and gradient noise at some draws, as a multiple of what warm-up expected of the two.
+) -> float:
+    """Curvature and gradient noise at some draws, as a multiple of what warm-up expected of the two.
 
-    The step, and what SGHMC takes off its noise, rest on that expectation. The draws are of shape (chains, draws, ...).
+    The step, and what SGHMC takes off its noise, rest on that expectation. The draws are of shape (chains, draws, ...);
+    those of chains that do not run do not count.
     """
     num_draws = jax.tree.leaves(positions)[0].shape[1]
     expected = max(float(leaf.max()) for leaf in jax.tree.leaves(tuning.gradient_noise))
@@ -92,9 +94,9 @@ def noise_at_draws(
         arguments = (posterior, tuning.metric, tuning.centre, here, seed.child(int(index)).key_words())
         noise = jax.tree.leaves(programs(landscape.gradient_noise, static, *arguments).variance)
         seen.append(np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in noise], axis=1))
-    # A mean over as many points as the expectation is one of: the largest of few numbers is larger.
-    largest = np.mean(seen, axis=0).max(axis=1)
-    return (tuning.stiffest + largest) / (tuning.stiffest + expected)
+    # Noise that a few rows make has a variance that is poorly known: a mean over all draws, and then the largest.
+    largest = np.mean(seen, axis=0)[running].mean(axis=0).max()
+    return float((tuning.stiffest + largest) / (tuning.stiffest + expected))
 
 
 def autocorrelation_time(draws: np.ndarray) -> float:

@@ -128,7 +128,7 @@ class CyclicalSGHMC(Cyclical):
     @property
     def takes_noise_off(self) -> bool:
         """As `SGHMC` does."""
-        return self.estimator in shared.PLAIN
+        return self.estimator in shared.KNOWN_NOISE
 
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
         """The bare kernel, with what warm-up found."""

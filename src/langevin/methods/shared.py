@@ -14,8 +14,9 @@ from langevin.tuning import Landscape, Pace, Tuning
 
 StepSize = float | Schedule | Literal["auto"]
 EstimatorName = Literal["auto", "minibatch", "control_variate", "svrg"]
-# What is a minibatch's own gradient; "auto" is, where warm-up does not choose.
-PLAIN = ("auto", "minibatch")
+# Their noise can be taken off: its variance at typical positions is measured. "auto" is one of the two. That of SVRG
+# grows with the age of its anchor.
+KNOWN_NOISE = ("auto", "minibatch", "control_variate")
 MetricName = Literal["auto", "unit", "diagonal", "dense"]
 
 
@@ -40,10 +41,10 @@ def estimator_of(name: EstimatorName, posterior: Posterior, tuning: Tuning) -> E
 
 
 def noise_to_take_off(setting: float | str, estimator: EstimatorName, tuning: Tuning) -> Any:
-    """The noise to take off. That of an anchored estimator grows with the distance from the anchor: none is known."""
+    """The noise to take off: with its mean, the variance of the draws is right also where it is not constant."""
     if setting != "auto":
         return setting
-    return 0.0 if tuning.gradient_noise is None or estimator not in PLAIN else tuning.gradient_noise
+    return 0.0 if tuning.gradient_noise is None or estimator not in KNOWN_NOISE else tuning.gradient_noise
 
 
 def underdamped_pace(step_size: float, friction: float, landscape: Landscape) -> Pace:

@@ -268,7 +268,7 @@ class SGHMC(Stochastic):
         friction: How fast the momentum forgets, per unit of time. 2 is critical where the metric is the
             posterior's covariance.
         gradient_noise: The variance of the whitened gradient, a number, or "auto" to measure it in warm-up (and to take
-            off none with an anchored estimator, whose noise is not constant).
+            off none with SVRG, whose noise grows with the age of its anchor).
         metric: As in `SGLD`.
         estimator: Of the gradient; see `langevin.kernels.gradients`.
     """
@@ -283,8 +283,8 @@ class SGHMC(Stochastic):
 
     @property
     def takes_noise_off(self) -> bool:
-        """With the minibatch's own gradient, whose noise is nearly constant."""
-        return self.estimator in shared.PLAIN
+        """Where its mean is known."""
+        return self.estimator in shared.KNOWN_NOISE
 
     def check(self, plan: Plan) -> None:
         """Raises a SettingError for noise to take off where there is none."""
@@ -318,10 +318,12 @@ class SGHMC(Stochastic):
     def pace(self, landscape: Landscape) -> Pace:
         """Where the noise is known, half of what the momentum gets comes from the minibatches, and half is injected."""
         known = 0.0 if self.gradient_noise == "auto" else float(self.gradient_noise)
-        if self.gradient_noise == "auto" and self.estimator in shared.PLAIN:
+        if self.gradient_noise == "auto" and self.estimator in shared.KNOWN_NOISE:
             known = landscape.noise
         excess = max(landscape.noise - known, 0.0)
-        limits = [0.5 / math.sqrt(landscape.stiffest), self.friction / max(known, 1e-12)]
+        # What is left of it near its anchor may come from few rows, and is then poorly known: half as far.
+        share = 0.5 if self.estimator == "control_variate" else 1.0
+        limits = [0.5 / math.sqrt(landscape.stiffest), share * self.friction / max(known, 1e-12)]
         limits.append(4 * SD_BIAS * self.friction / max(excess, 1e-12))
         return shared.underdamped_pace(min(limits), self.friction, landscape)
 
