@@ -63,7 +63,7 @@ def test_the_noise_at_draws_is_compared_with_what_was_expected(expected, ratio):
     tuning = Tuning(gradient_noise=np.float32(expected * noise), stiffest=0.1 * noise, centre=np.float32(MEAN))
     static = (batches, "minibatch")
     arguments = (posterior_of(batches), tuning, draws(1.0), np.ones(NUM_CHAINS, bool), Seed.of(0))
-    found = scrutiny.noise_at_draws(Programs(lambda: None), static, *arguments)
+    found = scrutiny.noise_ratio(scrutiny.noise_at_draws(Programs(lambda: None), static, *arguments), tuning)
     assert found == pytest.approx(ratio, rel=0.03)
 
 

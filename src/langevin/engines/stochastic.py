@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -25,8 +24,9 @@ import numpy as np
 
 from langevin.contracts import Chunk, Draws, Outcome, Plan, State
 from langevin.engines.chains import Carry, Chains, Recorded, tenths
+from langevin.engines.pacing import pace_of, warn_of_width
 from langevin.engines.space import Space
-from langevin.errors import LangevinWarning, SamplingError
+from langevin.errors import SamplingError
 from langevin.geometry import landscape
 from langevin.geometry.finding import Finder
 from langevin.geometry.measuring import mean_over_chains, measured
@@ -37,12 +37,14 @@ from langevin.geometry.scrutiny import (
     begin_sample,
     mean_and_error,
     noise_at_draws,
+    noise_ratio,
     width,
 )
 from langevin.geometry.starts import unflattened
 from langevin.posterior import Posterior
 from langevin.run.compilation import import_beside
-from langevin.tuning import SD_BIAS, Landscape, Pace, Tuning
+from langevin.run.seeds import Seed
+from langevin.tuning import SD_BIAS, Landscape, Tuning
 
 if TYPE_CHECKING:
     from langevin.methods.stochastic import Stochastic
@@ -53,9 +55,9 @@ MOST_THIN = 10_000
 MOST_HALVINGS = 4
 # Estimates of an autocorrelation time are noisy: less is not taken for a fault; and a burn-in gets longer so often.
 MOST_SLOWER = 2.5
+MOST_NOISE_RATIO = 1.5
 MOST_STRETCH = 4.0
 MOST_LONGER = 3
-MOST_AUTOCORRELATION_TIME = 1_000_000
 # Of a burn-in: its draws, the first that is looked at, and how many there are in an autocorrelation time.
 NUM_BURN_IN_DRAWS, FIRST_LOOKED_AT, STRIDES = 60, 20, 3
 
@@ -101,6 +103,7 @@ class StochasticEngine:
             "sample": begin_sample(),
             "finder": None,
             "longer": 0,
+            "scene": None,
             "centring": {name: np.zeros(like.shape) for name, like in self._target.model.adjustable.items()},
             "estimator": "minibatch" if self._method.estimator == "auto" else self._method.estimator,
         }
@@ -161,8 +164,8 @@ class StochasticEngine:
             tuning = self._tuning(state)._replace(centre=centre)
         else:
             result = measured(self._programs, self._method, self._laid_out(state), batches, found, seed)
-            state["estimator"] = result.estimator
-            step_size, time = self._pace(self._resolved(state), result.scene)
+            state |= {"estimator": result.estimator, "scene": tuple(result.scene)}
+            step_size, time = pace_of(self._resolved(state), result.scene)
             tuning = result.tuning._replace(step_size=np.asarray(step_size, dtype), epoch=epoch)
             positions = result.typical
             state["autocorrelation_time"] = time
@@ -196,20 +199,18 @@ class StochasticEngine:
             arguments = (self._plan.batches, self._laid_out(state), looked_at, tuning.centre, seed.child("width"))
             value, error = mean_and_error(width(self._programs, *arguments))
         fine = value < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error
+        if fine and state["longer"] < MOST_LONGER:
+            again = self._with_noise_here(state, looked_at, here, seed)
+            if again is not None:
+                return again
         slower = self._slower(state) if fine else 1.0
         if slower > MOST_SLOWER and state["longer"] < MOST_LONGER:
             # It takes longer to forget than the shape of the posterior made one think: again, and look for longer.
-            return state | {
-                "attempt": state["attempt"] + 1,
-                "longer": state["longer"] + 1,
-                "autocorrelation_time": min(slower, MOST_STRETCH) * state["autocorrelation_time"],
-                "positions": here,
-                "chains": None,
-                "recent": (),
-            }
+            time = min(slower, MOST_STRETCH) * state["autocorrelation_time"]
+            return self._again(state | {"autocorrelation_time": time}, here)
         if fine or state["attempt"] - state["longer"] == MOST_HALVINGS:
             if not fine:
-                self._warn_of_width(lost, value)
+                warn_of_width(type(self._method).__name__, MOST_HALVINGS, None if lost else value)
             return self._ready(state | {"positions": here if fine or not lost else state["positions"]})
         tuning = tuning._replace(step_size=np.asarray(tuning.step_size) / np.asarray(2, tuning.step_size.dtype))
         return state | {
@@ -220,6 +221,31 @@ class StochasticEngine:
             "chains": None,
             "recent": (),
         }
+
+    def _with_noise_here(self, state: State, draws: Any, here: tuple[Any, ...], seed: Seed) -> State | None:
+        """With a step for the gradient noise at the draws, if that is another one than at draws of q."""
+        tuning, batches = self._tuning(state), self._plan.batches
+        if batches is None or tuning.gradient_noise is None or state["scene"] is None:
+            return None
+        static, running = (batches, state["estimator"]), np.ones(self._plan.num_chains, bool)
+        arguments = (static, self._laid_out(state), tuning, draws, running, seed.child("noise"))
+        noise = noise_at_draws(self._programs, *arguments)
+        if 1 / MOST_NOISE_RATIO < noise_ratio(noise, tuning) < MOST_NOISE_RATIO:
+            return None
+        scene = Landscape(*state["scene"])._replace(noise=float(noise.max()))
+        step_size, time = pace_of(self._resolved(state), scene)
+        tuning = tuning._replace(
+            gradient_noise=unflattened(self._space.example, noise),
+            step_size=np.asarray(step_size, tuning.step_size.dtype),
+        )
+        more = {"tuning": tuning.as_plain(), "scene": tuple(scene), "autocorrelation_time": time}
+        return self._again(state | more, here)
+
+    @staticmethod
+    def _again(state: State, here: tuple[Any, ...]) -> State:
+        """Another burn-in, from where the chains are."""
+        counts = {"attempt": state["attempt"] + 1, "longer": state["longer"] + 1}
+        return state | counts | {"positions": here, "chains": None, "recent": ()}
 
     def _slower(self, state: State) -> float:
         """How much longer than expected the chains take to forget."""
@@ -324,30 +350,6 @@ class StochasticEngine:
         """The target with the centring that was chosen, its rows in their first random order."""
         return self._space.laid_out.with_centring(state["centring"])
 
-    def _pace(self, method: Stochastic, scene: Landscape) -> Pace:
-        pace = method.pace(scene)
-        if pace.autocorrelation_time <= MOST_AUTOCORRELATION_TIME:
-            return pace
-        warnings.warn(
-            f"The autocorrelation time of a chain would be {pace.autocorrelation_time:.0g} steps: the largest "
-            f"curvature is {scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise "
-            f"{scene.noise:.0g}, in units of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', "
-            "larger minibatches, or estimator='control_variate'.",
-            LangevinWarning,
-            stacklevel=2,
-        )
-        return pace._replace(autocorrelation_time=float(MOST_AUTOCORRELATION_TIME))
-
-    def _warn_of_width(self, lost: bool, value: float) -> None:
-        symptom = "blow up" if lost else f"are {math.sqrt(value):.2f} times too wide by Stein's identity"
-        warnings.warn(
-            f"`{type(self._method).__name__}`: after {MOST_HALVINGS} halvings of the automatic step the chains still "
-            f"{symptom}. The curvature at the mode may not describe this posterior: compare with a smaller step_size, "
-            "or reparameterise.",
-            LangevinWarning,
-            stacklevel=2,
-        )
-
     def _scrutiny(self, state: State, running: np.ndarray) -> dict[str, dict[str, Any]]:
         """Gradient noise and width of the chains that run."""
         sample, tuning, batches = state["sample"], self._tuning(state), self._plan.batches
@@ -359,7 +361,7 @@ class StochasticEngine:
         if batches is not None and tuning.gradient_noise is not None:
             static = (batches, state["estimator"])
             arguments = (static, target, tuning, positions, running, seed.child("noise"))
-            evidence["noise"] = {"ratio": noise_at_draws(self._programs, *arguments)}
+            evidence["noise"] = {"ratio": noise_ratio(noise_at_draws(self._programs, *arguments), tuning)}
         count = sample["positions"][0].shape[0]
         if count >= NUM_WIDTH_DRAWS:
             chosen = np.linspace(0, count - 1, NUM_WIDTH_DRAWS).astype(int)

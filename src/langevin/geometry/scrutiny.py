@@ -80,23 +80,34 @@ def noise_at_draws(
     positions: Position,
     running: np.ndarray,
     seed: Seed,
-) -> float:
-    """Curvature and gradient noise at some draws, as a multiple of what warm-up expected of the two.
+) -> np.ndarray:
+    """The variance of the whitened gradient estimate, flat: its mean over some draws.
 
-    The step, and what SGHMC takes off its noise, rest on that expectation. The draws are of shape (chains, draws, ...);
-    those of chains that do not run do not count.
+    Noise that a few rows make is large at few draws, so that only a mean over many is worth something.
+
+    Args:
+        programs: The compiled programs of the run.
+        static: How minibatches are drawn, and the name of the estimator.
+        posterior: The target.
+        tuning: Metric and centre.
+        positions: Draws, of shape (chains, draws, ...).
+        running: For each chain, whether it counts.
+        seed: For the minibatches.
     """
     num_draws = jax.tree.leaves(positions)[0].shape[1]
-    expected = max(float(leaf.max()) for leaf in jax.tree.leaves(tuning.gradient_noise))
     seen = []
     for index in np.linspace(0, num_draws - 1, NUM_NOISE_DRAWS).astype(int):
         here = jax.tree.map(lambda leaf, i=index: np.asarray(leaf[:, i]), positions)
         arguments = (posterior, tuning.metric, tuning.centre, here, seed.child(int(index)).key_words())
         noise = jax.tree.leaves(programs(landscape.gradient_noise, static, *arguments).variance)
         seen.append(np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in noise], axis=1))
-    # Noise that a few rows make has a variance that is poorly known: a mean over all draws, and then the largest.
-    largest = np.mean(seen, axis=0)[running].mean(axis=0).max()
-    return float((tuning.stiffest + largest) / (tuning.stiffest + expected))
+    return np.mean(seen, axis=0)[running].mean(axis=0)
+
+
+def noise_ratio(noise: np.ndarray, tuning: Tuning) -> float:
+    """Curvature and gradient noise, as a multiple of what the step, and what SGHMC takes off its noise, rest on."""
+    expected = max(float(leaf.max()) for leaf in jax.tree.leaves(tuning.gradient_noise))
+    return float((tuning.stiffest + noise.max()) / (tuning.stiffest + expected))
 
 
 def autocorrelation_time(draws: np.ndarray) -> float:
