@@ -22,8 +22,8 @@ def pace_of(method: Stochastic, scene: Landscape) -> Pace:
         return pace
     warnings.warn(
         f"The autocorrelation time of a chain would be {pace.autocorrelation_time:.0g} steps: the largest curvature is "
-        f"{scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise {scene.noise:.0g}, in units of "
-        f"the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', larger minibatches, or "
+        f"{scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise {scene.noise:.0g}, in units "
+        f"of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', larger minibatches, or "
         "estimator='control_variate'.",
         LangevinWarning,
         stacklevel=2,
