@@ -49,7 +49,7 @@ def climbed(climb: State, found: Any) -> State:
     gain = np.sum(steps * climb["gradient"], axis=1) / 2
     known = np.isfinite(climb["height"])
     near = np.maximum(NEAR, ROUNDING * np.abs(climb["height"]))
-    arrived = climb["arrived"] | (known & ((gain < near) | (damping >= 1e9)))
+    arrived = climb["arrived"] | ~known | (gain < near) | (damping >= 1e9)
     tried = np.where(arrived[:, None], climb["here"], climb["here"] + steps)
     return climb | {"damping": damping, "arrived": arrived, "tried": tried, "count": climb["count"] + 1}
 

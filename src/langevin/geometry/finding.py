@@ -104,7 +104,9 @@ class Finder:
         nothing = {name: np.zeros(leaf.shape) for name, leaf in self._target.model.adjustable.items()}
         state = {"stage": "mode", "starts": starts, "centring": nothing, "placed": not nothing, "found": None}
         if self.is_dense:
-            climb = {"climb": climbing.begin(starts), "most_climbs": climbing.MOST_CLIMBS, "retried": 0}
+            # Where columns are in raw units, the origin is nearer to the mode than any random start.
+            both = np.concatenate([starts, np.zeros_like(starts[:1])])
+            climb = {"climb": climbing.begin(both), "most_climbs": climbing.MOST_CLIMBS, "retried": 0}
             return state | climb | {"on_all_rows": self._sample is None}
         return state | self._next_round(0, online.begin(starts.astype(self._dtype)))
 
@@ -141,8 +143,13 @@ class Finder:
         if not climb["arrived"].all() and climb["count"] < state["most_climbs"]:
             return state
         best = int(np.argmax(climb["height"]))
-        if len(climb["here"]) > 1:
-            state |= {"tops": climb["here"], "heights": climb["height"]}
+        count = len(state["starts"])
+        if len(climb["here"]) > count:
+            state |= {
+                "tops": climb["here"][:count],
+                "heights": climb["height"][:count],
+                "highest": climb["height"][best],
+            }
         if not on_all_rows:
             best = climbing.begin(climb["here"][best : best + 1])
             return state | {"climb": best, "on_all_rows": True, "most_climbs": climbing.MOST_ON_ALL_ROWS}
@@ -217,7 +224,7 @@ class Finder:
         modes = np.where((far & np.isfinite(tops).all(axis=1))[:, None], tops, q["centre"])
         if not state["retried"]:
             # A start whose top is far lower has not climbed another mode: it was stuck on its way.
-            lower = state["heights"] < state["heights"].max() - self._size - 10
+            lower = state["heights"] < state["highest"] - self._size - 10
             modes = np.where(lower[:, None], q["centre"], modes)
         factor = q["factor"] if q["factor"].ndim == 1 else np.linalg.cholesky(covariance)
         error = gaussian.error(q, FEW_LOOKS)
