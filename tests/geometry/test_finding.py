@@ -190,3 +190,27 @@ def test_vi_in_raw_columns(family):
     draws = fit.posterior["w"].values.reshape(-1, 3)
     assert np.abs((draws.mean(axis=0) - mean) / sds).max() < 0.2
     np.testing.assert_allclose(draws.std(axis=0), widths, rtol=0.1)
+
+
+def test_starts_where_every_row_is_certain():
+    """Columns of thousands: at random starts the logits are too, and the likelihood has no curvature."""
+    rng = np.random.default_rng(0)
+    x = rng.normal([3000.0, 200.0], [300.0, 100.0], size=(4000, 2))
+    y = rng.random(4000) < 1 / (1 + np.exp(-(x @ np.array([0.002, -0.01]) - 4.0)))
+
+    def model(x, y):
+        b = numpyro.sample("b", dist.Normal(0, 10))
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Bernoulli(logits=b + x @ w), obs=y)
+
+    whole, mode = np.concatenate([np.ones((4000, 1)), x], axis=1), np.zeros(3)
+    for _ in range(30):
+        p = 1 / (1 + np.exp(-whole @ mode))
+        precision = (whole * (p * (1 - p))[:, None]).T @ whole + np.diag([0.01, 1, 1])
+        mode = mode + np.linalg.solve(precision, whole.T @ (y - p) - np.array([0.01, 1, 1]) * mode)
+    sds = np.sqrt(np.diag(np.linalg.inv(precision)))
+    fit = lv.fit(model, {"x": x, "y": y}, lv.VI("fullrank"), batch_size=500, progress=False)
+    draws = np.concatenate([fit.posterior["b"].values[..., None], fit.posterior["w"].values], axis=2).reshape(-1, 3)
+    assert np.abs((draws.mean(axis=0) - mode) / sds).max() < 0.15
+    np.testing.assert_allclose(draws.std(axis=0), sds, rtol=0.1)

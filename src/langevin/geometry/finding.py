@@ -145,11 +145,8 @@ class Finder:
         best = int(np.argmax(climb["height"]))
         count = len(state["starts"])
         if len(climb["here"]) > count:
-            state |= {
-                "tops": climb["here"][:count],
-                "heights": climb["height"][:count],
-                "highest": climb["height"][best],
-            }
+            state |= {"tops": climb["here"][:count], "heights": climb["height"][:count]}
+            state["highest"] = climb["height"][best]
         if not on_all_rows:
             best = climbing.begin(climb["here"][best : best + 1])
             return state | {"climb": best, "on_all_rows": True, "most_climbs": climbing.MOST_ON_ALL_ROWS}
