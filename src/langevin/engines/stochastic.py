@@ -56,6 +56,7 @@ MOST_HALVINGS = 4
 # Estimates of an autocorrelation time are noisy: less is not taken for a fault; and a burn-in gets longer so often.
 MOST_SLOWER = 2.5
 MOST_NOISE_RATIO = 1.5
+MOST_LONGER_BY_NOISE = 5.0
 MOST_STRETCH = 4.0
 MOST_LONGER = 3
 # Of a burn-in: its draws, the first that is looked at, and how many there are in an autocorrelation time.
@@ -234,6 +235,9 @@ class StochasticEngine:
             return None
         scene = Landscape(*state["scene"])._replace(noise=float(noise.max()))
         step_size, time = pace_of(self._resolved(state), scene)
+        if time > MOST_LONGER_BY_NOISE * state["autocorrelation_time"]:
+            # Not a correction any more: something is wrong, and the noise at the draws will say so.
+            return None
         tuning = tuning._replace(
             gradient_noise=unflattened(self._space.example, noise),
             step_size=np.asarray(step_size, tuning.step_size.dtype),
