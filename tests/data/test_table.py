@@ -1,5 +1,7 @@
 """Data of many kinds, turned into named arrays."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -219,7 +221,10 @@ def test_numbers_that_lose_their_resolution_are_named(values):
     ],
 )
 def test_numbers_that_keep_their_resolution(values):
-    as_table({"t": values})
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        as_table({"t": values})
+    assert not seen
 
 
 def test_no_columns():

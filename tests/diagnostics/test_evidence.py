@@ -11,7 +11,7 @@ import xarray as xr
 from langevin.diagnostics import findings
 from langevin.diagnostics.evidence import FINDERS, judge
 from langevin.diagnostics.findings import Finding, Result
-from langevin.engines.drawing import judged
+from langevin.engines.drawing import ratios_of
 
 NUM_CHAINS, NUM_DRAWS = 4, 500
 DIMS = ("chain", "draw")
@@ -269,9 +269,7 @@ def approximated(scales, shifts=0.0, log_p=lambda x: -(x**2) / 2, num_draws=4000
     lp, log_q = log_p(x).sum(1), (-(noise**2) / 2 - np.log(scales)).sum(1)
     draws = xr.Dataset({"x": ((*DIMS, "k"), x.reshape(4, -1, len(scales)))})
     stats = {name: (DIMS, v.reshape(4, -1)) for name, v in {"lp": lp, "log_q": log_q, "weight": lp**0}.items()}
-    khat, efficiency = judged(lp - log_q)
-    numbers = {"khat": khat, "efficiency": efficiency, "count": num_draws}
-    return judge(Result(draws, xr.Dataset(stats)), {"ratios": numbers})
+    return judge(Result(draws, xr.Dataset(stats)), ratios_of(np.stack([lp, log_q])))
 
 
 @pytest.mark.parametrize("dimensions", [1, 10, 100])

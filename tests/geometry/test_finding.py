@@ -132,6 +132,7 @@ def test_a_search_that_is_cut_is_the_same():
     whole, cut = to_the_end(finder, state), to_the_end(finder, state, 77)
     np.testing.assert_array_equal(whole.centre, cut.centre)
     np.testing.assert_array_equal(whole.factor, cut.factor)
+    np.testing.assert_array_equal(whole.bounds, cut.bounds)
 
 
 @pytest.mark.slow

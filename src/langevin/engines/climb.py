@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,32 +12,12 @@ from langevin.engines.chains import Carry, Chains, tenths
 from langevin.engines.space import Space
 from langevin.errors import SamplingError
 from langevin.geometry import landscape
-from langevin.kernels.ascent import ascent
-from langevin.kernels.base import Kernel
 from langevin.posterior import Posterior
 from langevin.run.keep import Keep
 from langevin.tuning import Tuning
 
 if TYPE_CHECKING:
     from langevin.methods.point import MAP
-
-
-@dataclasses.dataclass(frozen=True)
-class Climb:
-    """Adam with a rate that decays from 0.1 to a ten-thousandth, for warm-up.
-
-    Args:
-        num_steps: How many steps to climb.
-    """
-
-    num_steps: int
-
-    def kernel(self, posterior: Posterior, tuning: Tuning) -> Kernel:
-        """The kernel."""
-        import optax  # here, since it takes a tenth of a second that no other method should pay
-
-        del tuning
-        return ascent(posterior, optax.adam(optax.exponential_decay(0.1, self.num_steps, 1e-3)))
 
 
 class ClimbEngine:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin import ratios
-from langevin.contracts import Draws, Plan
+from langevin.contracts import Draws, Group, Plan
 from langevin.run.compilation import Programs
-from langevin.run.keep import Keep
+from langevin.run.keep import Keep, leaf_name
 from langevin.variational.objective import Objective
 
 # How many numbers of data may be read to judge q.
@@ -95,11 +95,24 @@ class Blocks:
         return self._objective.noise(generator, (self._length * self._plan.num_chains,), self._dtype)
 
 
-def judged(log_ratios: np.ndarray) -> tuple[float | None, float]:
-    """The shape of the tail of importance ratios, infinite where they are not finite, and how efficient they are."""
-    if not np.isfinite(log_ratios).all():
-        return math.inf, 0.0
-    return ratios.smoothed(log_ratios)[1], ratios.efficiency(log_ratios)
+def ratios_of(judged: np.ndarray) -> dict[str, dict[str, Any]]:
+    """The evidence that log p and log q of draws, (2, draws), are; nothing if there are none."""
+    log_ratios = judged[0] - judged[1]
+    if not log_ratios.size:
+        return {}
+    khat, efficiency = math.inf, 0.0
+    if np.isfinite(log_ratios).all():
+        khat, efficiency = ratios.smoothed(log_ratios)[1], ratios.efficiency(log_ratios)
+    return {"ratios": {"khat": khat, "efficiency": efficiency, "count": len(log_ratios)}}
+
+
+def parameter_group(parameters: Any) -> Group:
+    """The parameters of q, by name."""
+    paths = jax.tree_util.tree_flatten_with_path(parameters)[0]
+    named = {leaf_name(path): np.asarray(leaf) for path, leaf in paths}
+    return Group(
+        {name: (tuple(f"{name}_dim_{axis}" for axis in range(leaf.ndim)), leaf) for name, leaf in named.items()}
+    )
 
 
 class _What(NamedTuple):

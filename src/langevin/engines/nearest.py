@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from langevin.contracts import Chunk, Group, Outcome, Plan, State
-from langevin.engines.drawing import Blocks, judged
+from langevin.engines.drawing import Blocks, parameter_group, ratios_of
 from langevin.engines.space import Space
 from langevin.geometry.finding import MOST_DENSE, Finder, Found
 from langevin.run.compilation import import_beside
@@ -82,15 +82,10 @@ class NearestEngine:
             return self._space.search(state, "mode")
         if state["phase"] == "drawing":
             return self._draw(state)
-        finder = state["finder"]
-        if finder is None:
-            leaves = [np.reshape(leaf, (len(leaf), -1)) for leaf in state["positions"]]
-            finder = self._finder.begin(np.concatenate(leaves, axis=1))
-        finder, steps, done, total = self._finder.advance(finder, limit)
-        chunk = Chunk(state["phase"], steps, done, total)
-        if finder["found"] is None:
-            return state | {"finder": finder, "phase": finder["stage"]}, chunk
-        return state | {"finder": None, "phase": "drawing", "found": finder["found"]}, chunk
+        state, chunk = self._space.find(self._finder, state, limit, "drawing")
+        if state["phase"] == "drawing":
+            state |= {"found": state["finder"]["found"], "finder": None}
+        return state, chunk
 
     def finish(self, state: State) -> Outcome:
         """How far q is from the posterior, and how well it is known."""
@@ -99,15 +94,11 @@ class NearestEngine:
             "finite": {"density": False},
             "optimisation": {"settled": bool(found.error < MOST_ERROR), "skipped": 0, "error": float(found.error)},
         }
-        log_p, log_q = state["judged"]
-        if log_p.size:
-            khat, efficiency = judged(log_p - log_q)
-            evidence["ratios"] = {"khat": khat, "efficiency": efficiency, "count": len(log_p)}
+        evidence |= ratios_of(state["judged"])
         objective, parameters = self._fitted(found)
-        arrays = {name: (tuple(f"{name}_dim_{i}" for i in range(a.ndim)), a) for name, a in parameters.items()}
         groups = {
             "optimisation": Group({"elbo": (("restart", "step"), np.atleast_2d(found.bounds))}, {"best": 0}),
-            "parameters": Group(arrays),
+            "parameters": parameter_group(parameters),
         }
         settings = {"thin": 1, "num_warmup": 0}
         guide = Guide(objective, parameters)

@@ -12,6 +12,7 @@ import numpy as np
 
 from langevin.contracts import Chunk, Plan, Position, State
 from langevin.data.batches import Layout
+from langevin.geometry.finding import Finder
 from langevin.geometry.starts import flattened, no_start, proposed, retried, unflattened
 from langevin.posterior import Posterior
 from langevin.run.compilation import Programs
@@ -73,6 +74,20 @@ class Space:
 
         starts = retried(state["positions"], good, self.starts, attempt, failure)
         return state | {"attempt": attempt, "positions": starts}, Chunk("start", 1, attempt, attempt + 1)
+
+    def find(self, finder: Finder, state: State, limit: int, following: str) -> tuple[State, Chunk]:
+        """Some steps of a search for the geometry, from `state["positions"]`; at its end `following` is the phase.
+
+        What the search knows, and at its end has found, is in `state["finder"]`.
+        """
+        search = state["finder"]
+        if search is None:
+            leaves = [np.reshape(leaf, (len(leaf), -1)) for leaf in state["positions"]]
+            search = finder.begin(np.concatenate(leaves, axis=1))
+        search, steps, done, total = finder.advance(search, limit)
+        over = search["found"] is not None
+        chunk = Chunk(state["phase"], steps, total if over else done, total)
+        return state | {"finder": search, "phase": following if over else search["stage"]}, chunk
 
     def fingerprint(self) -> str:
         """A digest of the log-density, its gradient, and of what is kept of a draw."""

@@ -139,14 +139,7 @@ class StochasticEngine:
         return self._space.search(state, "mode" if needs_mode else "burn-in")
 
     def _find(self, state: State, limit: int) -> tuple[State, Chunk]:
-        finder = state["finder"]
-        if finder is None:
-            leaves = [np.reshape(leaf, (self._plan.num_chains, -1)) for leaf in state["positions"]]
-            finder = self._finder.begin(np.concatenate(leaves, axis=1))
-        finder, steps, done, total = self._finder.advance(finder, limit)
-        chunk = Chunk(state["phase"], steps, done, total)
-        phase = finder["stage"] if finder["found"] is None else "measure"
-        return state | {"finder": finder, "phase": phase}, chunk
+        return self._space.find(self._finder, state, limit, "measure")
 
     def _measure(self, state: State, limit: int) -> tuple[State, Chunk]:
         del limit

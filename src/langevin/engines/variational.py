@@ -19,12 +19,11 @@ from langevin.contracts import Chunk, Group, Outcome, Plan, State
 from langevin.data.batches import Layout
 from langevin.engines import fitting
 from langevin.engines.bound import Fits, advance, begin_optimizer, gist_of, largest_of, loss_of, mean_bound
-from langevin.engines.drawing import Blocks, judged
+from langevin.engines.drawing import Blocks, parameter_group, ratios_of
 from langevin.engines.settling import flat_of, unflat
 from langevin.errors import SamplingError
 from langevin.geometry.starts import retried
 from langevin.run.compilation import Programs, import_beside, run
-from langevin.run.keep import leaf_name
 from langevin.run.seeds import Stream
 from langevin.variational.elbo import begin_baselines
 from langevin.variational.fitted import Guide
@@ -121,11 +120,8 @@ class VariationalEngine:
                 "error": fit["error"],
             },
         }
-        log_p, log_q = state["judged"]
-        if log_p.size:
-            khat, efficiency = judged(log_p - log_q)
-            evidence["ratios"] = {"khat": khat, "efficiency": efficiency, "count": len(log_p)}
-        elif not self._objective.points:
+        evidence |= ratios_of(state["judged"])
+        if "ratios" not in evidence and not self._objective.points:
             evidence["unchecked"] = {}
         if self._objective.points:
             evidence["points"] = {"names": list(self._objective.points)}
@@ -136,7 +132,7 @@ class VariationalEngine:
         remark = f"The gradient of {', '.join(scored)} is by the score function." if scored else ""
         groups = {
             "optimisation": Group({"elbo": (("restart", "step"), fit["elbo"])}, {"best": best}),
-            "parameters": _parameter_group(parameters),
+            "parameters": parameter_group(parameters),
         }
         return Outcome(evidence, settings, remark, groups=groups, guide=Guide(self._objective, parameters))
 
@@ -348,12 +344,4 @@ def _slope(static: Any, objective: Any, baselines: Any, noise: Any, batch: Any, 
     one = jax.tree.map(lambda leaf: leaf[0], noise)
     return jax.value_and_grad(loss, has_aux=True)(parameters), keep.reported(
         objective.values(parameters, one, batch)[0]
-    )
-
-
-def _parameter_group(parameters: Any) -> Group:
-    paths = jax.tree_util.tree_flatten_with_path(parameters)[0]
-    named = {leaf_name(path): np.asarray(leaf) for path, leaf in paths}
-    return Group(
-        {name: (tuple(f"{name}_dim_{axis}" for axis in range(leaf.ndim)), leaf) for name, leaf in named.items()}
     )

@@ -10,8 +10,8 @@ With more, "mode" is a fit of independent Gaussians by minibatches, and "shape" 
 (`online`), all starts side by side: what they disagree in is the error.
 
 Sites whose centring can be chosen begin non-centred. After "mode", or a first "shape", the variance v of an element's
-noise tells how far to centre it: by 1 - v. Then the shape is found anew, and the
-form with the higher bound is kept (for many coordinates, the latter). All control state is plain.
+noise tells how far to centre it: by 1 - v. Then the shape is found anew, and the form with the higher bound is kept
+(for many coordinates, the latter). All control state is plain.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Finder:
             both = np.concatenate([starts, np.zeros_like(starts[:1])])
             climb = {"climb": climbing.begin(both), "most_climbs": climbing.MOST_CLIMBS, "retried": 0}
             return state | climb | {"on_all_rows": self._sample is None}
-        return state | self._next_round(0, online.begin(starts.astype(self._dtype)))
+        return state | {"bounds": np.zeros(0)} | self._next_round(0, online.begin(starts.astype(self._dtype)))
 
     def advance(self, state: State, limit: int) -> tuple[State, int, int, int]:
         """At most so many steps; the state, how many there were, how many of the stage are done, and of how many."""
@@ -197,7 +197,7 @@ class Finder:
         centring = self._centring(target, noises, alone)
         state = state | {"placed": True}
         if not any(values.any() for values in centring.values()):
-            return state | {"q": q | {"number": q["number"]}}
+            return self._with_found(state)
         points = np.stack([q["centre"], q["centre"]])
         points[1] += np.where(self._adjusted, np.sqrt(alone), 0.0)
         here, there = self._moved(target, points, centring)
@@ -245,13 +245,12 @@ class Finder:
         if step == average_from:
             zeros = np.zeros_like(state["anchor"])
             fits = fits._replace(origin=(fits.mean, fits.log_scale), sums=(zeros, zeros))
-        until = average_from if step < average_from else STEPS_A_ROUND
-        count = min(limit, STEPS_A_CALL, until - step)
+        count = min(limit, STEPS_A_CALL - step % STEPS_A_CALL)
         schedule = np.zeros((STEPS_A_CALL, 3), self._dtype)
         schedule[:count] = _schedule(number, step + np.arange(count))
         seed = self._seed.child("online", number)
         words = np.stack([seed.child("rows").key_words(), seed.child("noise").key_words()])
-        fits, bounds = self._programs(
+        fits = self._programs(
             online.steps,
             (self._batches, number > 0),
             self.target(state),
@@ -261,11 +260,15 @@ class Finder:
             schedule,
             np.asarray([count, step], np.int32),
         )
-        state = state | {"step": step + count, "fits": tuple(jax.tree.leaves(fits))}
-        state["bounds"] = np.append(state.get("bounds", np.zeros(0)), float(np.mean(bounds)))
-        if state["step"] == STEPS_A_ROUND:
+        step += count
+        if step % STEPS_A_CALL == 0:
+            bound = np.mean(np.asarray(fits.bound, np.float64)) / STEPS_A_CALL
+            state = state | {"bounds": np.append(state["bounds"], bound)}
+            fits = fits._replace(bound=np.zeros_like(np.asarray(fits.bound)))
+        state = state | {"step": step, "fits": tuple(jax.tree.leaves(fits))}
+        if step == STEPS_A_ROUND:
             state = self._after_round(state, fits)
-        return state, count, number * STEPS_A_ROUND + step + count, MOST_ROUNDS * STEPS_A_ROUND
+        return state, count, number * STEPS_A_ROUND + step, MOST_ROUNDS * STEPS_A_ROUND
 
     def _after_round(self, state: State, fits: online.Fits) -> State:
         averaged = int(AVERAGED * STEPS_A_ROUND)

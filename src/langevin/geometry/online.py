@@ -36,6 +36,7 @@ class Fits(NamedTuple):
         moments: Adam's: of the gradients of both, and of their squares.
         sums: Of m and log s over the steps that are averaged, relative to where the averaging began.
         origin: Where it began.
+        bound: The sum of the bounds of the steps since it was last taken: (fits,).
     """
 
     mean: Any
@@ -43,6 +44,7 @@ class Fits(NamedTuple):
     moments: Any
     sums: Any
     origin: Any
+    bound: Any
 
 
 class Round(NamedTuple):
@@ -63,7 +65,8 @@ def begin(positions: np.ndarray, scale: Any = FIRST_SCALE) -> Fits:
     """Fits around flat positions (fits, size)."""
     zeros = np.zeros_like(positions)
     log_scale = np.broadcast_to(np.log(np.asarray(scale, positions.dtype)), positions.shape).astype(positions.dtype)
-    return Fits(positions, log_scale, (zeros,) * 4, (zeros,) * 2, (positions, log_scale))
+    nothing = np.zeros(len(positions), positions.dtype)
+    return Fits(positions, log_scale, (zeros,) * 4, (zeros,) * 2, (positions, log_scale), nothing)
 
 
 def steps(
@@ -74,7 +77,7 @@ def steps(
     round_: Round,
     schedule: jax.Array,
     numbers: jax.Array,
-) -> tuple[Fits, jax.Array]:
+) -> Fits:
     """Takes some steps of every fit.
 
     Args:
@@ -85,9 +88,6 @@ def steps(
         round_: See `Round`.
         schedule: (steps, 3): the rate in units of s, the plain rate, and whether to average.
         numbers: How many steps to take, and how many steps of the round were taken before.
-
-    Returns:
-        Where the fits are then, and the mean of the bound of each.
     """
     batches, anchored = static
     _, unravel = ravel_pytree(example)
@@ -95,8 +95,7 @@ def steps(
     num_fits, size = fits.mean.shape
     value_and_grad = jax.value_and_grad(lambda x, rows: target.log_density(unravel(x), rows))
 
-    def step(number: jax.Array, carry: tuple[Fits, jax.Array]) -> tuple[Fits, jax.Array]:
-        fits, bounds = carry
+    def step(number: jax.Array, fits: Fits) -> Fits:
         at = before + number
         batch = None
         if batches is not None:
@@ -111,10 +110,9 @@ def steps(
             (moved.mean, moved.log_scale),
             moved.origin,
         )
-        return moved._replace(sums=sums), bounds + bound
+        return moved._replace(sums=sums, bound=fits.bound + bound)
 
-    fits, bounds = jax.lax.fori_loop(0, count, step, (fits, jnp.zeros(num_fits, fits.mean.dtype)))
-    return fits, bounds / count
+    return jax.lax.fori_loop(0, count, step, fits)
 
 
 def _step(

@@ -15,8 +15,8 @@ import numpy as np
 
 from langevin.contracts import Chunk, Engine, Outcome, Sink, State
 from langevin.errors import SamplingError
-from langevin.run.pace import Pace
 from langevin.run.progress import Watch, silent
+from langevin.run.remaining import Remaining
 
 SECONDS_A_CHUNK = 0.3
 SECONDS_A_CHECKPOINT = 2.0
@@ -100,7 +100,7 @@ class _Run:
 
     def to_the_end(self, max_seconds: float | None = None) -> None:
         """Calls the engine until it is finished, or the time is over."""
-        clock, pace = _Clock(), Pace()
+        clock, remaining = _Clock(), Remaining()
         while not (self.finished or clock.is_over(max_seconds)):
             phase = str(self.state["phase"])
             limit, due = clock.decide(phase)
@@ -112,8 +112,8 @@ class _Run:
             clock.note(phase, chunk, time.perf_counter() - began)
             self._sink.add(chunk.draws)
             self.finished = chunk.finished
-            pace.note(chunk, time.perf_counter())
-            self._last = chunk._replace(seconds_left=pace.left(chunk))
+            remaining.note(chunk, time.perf_counter())
+            self._last = chunk._replace(seconds_left=remaining.left(chunk))
             self._watch(self._last)
         self._sink.checkpoint(self.state)
 

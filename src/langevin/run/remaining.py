@@ -10,7 +10,7 @@ LEAST_SECONDS = 1.0
 LATE = 0.5
 
 
-class Pace:
+class Remaining:
     """The speed of a phase, and the time left for the whole run."""
 
     def __init__(self) -> None:
