@@ -132,6 +132,18 @@ CASES = {
         Case(["too wide"], {"value": 2.0, "error": 0.1}),
         Case(["too wide"], {"value": np.inf, "error": 0.0}),
     ],
+    "drift": [
+        Case([], {"mean": 0.05, "sd": 0.05, "acceptance": 0.8}),
+        Case(["drifting"], {"mean": 0.2, "sd": 0.0, "acceptance": 0.8}),
+        Case(["drifting"], {"mean": 0.0, "sd": 0.2, "acceptance": 0.8}),
+        Case(["drifting"], {"mean": np.inf, "sd": np.inf, "acceptance": 0.0}),
+    ],
+    "elsewhere": [
+        Case([], {"missed": 1.2}),
+        Case([], {"missed": 1.2, "modes": 0, "starts": 4}),
+        Case(["elsewhere"], {"missed": 0.0, "modes": 1, "starts": 4}),
+        Case(["elsewhere"], {"missed": 3.0}),
+    ],
     "ratios": [
         Case([], {"khat": 0.4, "efficiency": 0.4, "count": 4000}),
         Case(["far off"], {"khat": 0.8, "efficiency": 0.4, "count": 4000}),

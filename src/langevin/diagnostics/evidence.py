@@ -5,6 +5,7 @@ An engine brings its evidence by name, with numbers; `FINDERS` has what each nam
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,10 @@ from langevin.diagnostics.mixing import mixing
 
 MOST_NOISE_RATIO = 2.5
 MOST_WIDTH = 1.2
+# In sds, and as a logarithm, beyond what may be chance.
+MOST_DRIFT_OF_MEAN, MOST_DRIFT_OF_SD = 0.1, 0.1
+# How much wider the posterior may be than the draws, as far as a look beyond them can tell.
+MOST_MISSED = 1.4
 MOST_DEEP = 0.01
 LEAST_BFMI = 0.2
 # The sd of draws, in units of what their precision can tell apart at their size.
@@ -41,8 +46,10 @@ def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> Verdict:
             findings += finder(result, **evidence[name])
     codes = {finding.code for finding in findings}
     # Chains that have not mixed have no width yet; and those that never moved are not compared.
-    hidden = {"too wide"} if codes & {"not mixed", "few draws"} else set()
-    hidden |= {"not mixed", "few draws", "too wide"} if "stuck" in codes else set()
+    hidden = {"too wide", "drifting"} if codes & {"not mixed", "few draws"} else set()
+    hidden |= {"not mixed", "few draws", "too wide", "drifting"} if "stuck" in codes else set()
+    # A q that is too narrow everywhere is said to be so: that the posterior is wider is the same again.
+    hidden |= {"elsewhere"} if "far off" in codes else set()
     return Verdict(finding for finding in findings if finding.code not in hidden)
 
 
@@ -121,6 +128,41 @@ def _width(result: Result, value: float, error: float) -> list[Finding]:
             f"The draws are about {np.sqrt(value):.2f} times as wide as the posterior, by Stein's identity.",
             "The step is too long for its gradient noise or curvature: sds and intervals are too large.",
             f"Take larger minibatches, or {_shorter(result.method)}.",
+        )
+    ]
+
+
+def _drift(result: Result, mean: float, sd: float, acceptance: float) -> list[Finding]:
+    del acceptance
+    if mean < MOST_DRIFT_OF_MEAN and sd < MOST_DRIFT_OF_SD:
+        return []
+    what = f"a mean moves on by at least {mean:.2g} sds" if mean >= MOST_DRIFT_OF_MEAN else ""
+    if sd >= MOST_DRIFT_OF_SD:
+        what += f"{' and ' if what else ''}an sd changes by at least {100 * math.expm1(sd):.0f} %"
+    return [
+        Finding(
+            "drifting",
+            f"The draws are not the posterior's: after some exact steps from them, {what}.",
+            "The step is too long for its gradient noise or curvature: means, sds and intervals are biased.",
+            f"Take larger minibatches, or {_shorter(result.method)}; or method='nuts'.",
+        )
+    ]
+
+
+def _elsewhere(result: Result, missed: float, modes: int = 0, starts: int = 0) -> list[Finding]:
+    del result
+    if not modes and missed < MOST_MISSED:
+        return []
+    what = f"{modes} of {starts} starts climbed to modes of similar mass that are far from its draws"
+    if missed >= MOST_MISSED:
+        what = f"a wider look found that an sd of the posterior is at least {missed:.2g} times that of the draws"
+    return [
+        Finding(
+            "elsewhere",
+            f"The posterior is also elsewhere: {what}.",
+            "The draws are from a part of it: means, sds and intervals are those of that part.",
+            "Try method='nuts' with more chains, whose starts differ; order the labels of a mixture; start in the part "
+            "that you mean, by `init=`, and say so.",
         )
     ]
 
@@ -267,6 +309,8 @@ FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "stuck": _stuck,
     "mixing": mixing,
     "width": _width,
+    "drift": _drift,
+    "elsewhere": _elsewhere,
     "ratios": far_off,
     "unchecked": unchecked,
     "optimisation": optimisation,

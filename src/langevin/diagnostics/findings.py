@@ -30,6 +30,8 @@ SEVERITIES: dict[str, Severity] = {
     "few draws": "doubtful",
     "one chain": "doubtful",
     "too wide": "wrong",
+    "drifting": "wrong",
+    "elsewhere": "wrong",
     "far off": "wrong",
     "unchecked": "doubtful",
     "not settled": "doubtful",
@@ -46,8 +48,8 @@ class Finding(NamedTuple):
 
     Attributes:
         code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "frozen",
-            "not mixed", "few draws", "one chain", "too wide", "point", "interrupted", "out of time"; of an
-            approximation "far off", "unchecked", "not settled", "skipped".
+            "not mixed", "few draws", "one chain", "too wide", "drifting", "elsewhere", "point", "interrupted",
+            "out of time"; of an approximation "far off", "unchecked", "not settled", "skipped".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.

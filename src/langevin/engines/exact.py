@@ -6,24 +6,23 @@ Phases:
 2. "approach", only from starts at which the log-density is too steep to be resolved: these chains climb first.
 3. "warm-up", in windows: the metric is made anew from the later half of the draws so far and the gradients at them, at
    first often, then seldom; chains are pooled, each around its own mean. The step size adapts all the time, by dual
-   averaging. Sites whose scale is unknown begin non-centred; twice they are centred as far as the draws say. After 85 %
-   of the warm-up the metric stays, and at its end the step size. At first, trajectories are kept short.
+   averaging, to an acceptance that is raised where trajectories diverge. Sites whose scale is unknown begin
+   non-centred; twice they are centred as far as the draws say. After 85 % of the warm-up the metric stays, and at its
+   end the step size. At first, trajectories are kept short.
 4. "sampling".
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from threadpoolctl import ThreadpoolController
 
-from langevin.contracts import Chunk, Draws, Outcome, Plan, Position, State
+from langevin.contracts import Chunk, Outcome, Plan, State
+from langevin.engines.reporting import Reporter
 from langevin.engines.space import Space
 from langevin.engines.trajectories import Goal, Harvest, Record, Trajectories
 from langevin.geometry import approach, mass, recentring
@@ -31,7 +30,6 @@ from langevin.geometry.starts import no_start, proposed, retried, unflattened
 from langevin.kernels import dual_averaging, metrics
 from langevin.kernels.steppers import MOST_STEPS
 from langevin.posterior import Posterior
-from langevin.run.keep import Keep
 
 if TYPE_CHECKING:
     from langevin.methods.exact import Exact
@@ -41,13 +39,13 @@ MOST_DENSE = 128
 UPDATES = (0.01, 0.02, 0.03, 0.045, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85)
 # When sites are centred as far as the draws so far say.
 CENTRED_AT = (0.1, 0.3)
+# When the acceptance is raised if trajectories diverged since the time before, with steps not much longer than settled.
+TIGHTENED_AT = (0.3, 0.5, 0.7, 0.85)
+LONGEST_SETTLED = 1.2
 # Until then trajectories are cut off after so many steps: with a poor metric, longer ones are not worth their price.
 CUT_OFF = ((0.1, 63), (0.3, 255))
 LEAST_WINDOW = 5
 MOST_BYTES_A_WINDOW = 500_000_000
-DRAWS_A_GROUP = 32
-MOST_GROUPS = 64
-MOST_BYTES_REPORTED = 16_000_000
 
 
 class ExactEngine:
@@ -67,10 +65,7 @@ class ExactEngine:
             self._kind = "dense" if size <= MOST_DENSE else few
         self._rank = min(method.rank, size)
         self._together = next((n for n in (16, 8, 4) if plan.num_chains % n == 0 and plan.num_chains // n >= 4), 1)
-        group = np.zeros((DRAWS_A_GROUP, self._chains.size), self._chains.dtype)
-        self._groups = np.zeros(
-            (int(np.clip(MOST_BYTES_REPORTED // group.nbytes, 1, MOST_GROUPS)), *group.shape), group.dtype
-        )
+        self._reporter = Reporter(self._space, plan.keep, method.deepest, self._chains.dtype)
 
     @property
     def num_chains(self) -> int:
@@ -95,6 +90,8 @@ class ExactEngine:
             "seen": (0,) * self._plan.num_chains,
             "begun": None,
             "step_size": float(step_size),
+            "raised": 0,
+            "diverged": np.zeros(0),
             "approach": None,
             "centring": {name: np.zeros(like.shape) for name, like in self._space.target.model.adjustable.items()},
         }
@@ -117,7 +114,8 @@ class ExactEngine:
             "stuck": {},
             "mixing": {"exact": True, "together": self._together},
         }
-        settings = {"thin": self._thin, "step_size": state["step_size"]}
+        accept = self._method.acceptances[state["raised"]]
+        settings = {"thin": self._thin, "step_size": state["step_size"], "target_accept": accept}
         stopped = np.full(self._plan.num_chains, -1)
         return Outcome(evidence, settings, by_chain={"stopped": stopped}, centring=state["centring"])
 
@@ -132,7 +130,7 @@ class ExactEngine:
     # The phases.
 
     def _start(self, state: State) -> tuple[State, Chunk]:
-        _ = self._report  # it compiles in a thread beside what comes now
+        self._reporter.prepare()  # it compiles in a thread beside what comes now
         chains, _, _ = self._chains.advance(state["chains"], self._goal(state), 1)
         stepper = self._chains.stepper(chains)
         good = np.asarray(stepper.ready)
@@ -180,7 +178,8 @@ class ExactEngine:
         if drawn < until:
             cut_off = next((most for end, most in CUT_OFF if part <= end and window < len(UPDATES)), MOST_STEPS)
             adapting = self._method.step_size == "auto"
-            goal = self._goal(state, total=until, adapting=adapting, most_steps=cut_off)
+            accept = self._method.acceptances[state["raised"]]
+            goal = self._goal(state, total=until, adapting=adapting, target_accept=accept, most_steps=cut_off)
             chains, harvests, steps = self._chains.advance(state["chains"], goal, limit)
             state = self._gathered(state | {"chains": chains}, harvests)
             drawn, shown = int(chains["drawn"].sum()), _shown(harvests)
@@ -189,6 +188,8 @@ class ExactEngine:
         if drawn < until:
             return state, chunk
         if window < len(UPDATES):
+            if part in TIGHTENED_AT:
+                state = self._tightened(state, part)
             state = self._renewed(state)
             if part in CENTRED_AT:
                 state = self._recentred(state)
@@ -214,16 +215,18 @@ class ExactEngine:
         done = int(np.clip(drawn - begun, 0, num_draws * self._thin).sum())
         finished = bool((drawn >= targets).all())
         firsts = [int(max(n - b, 0)) // self._thin for b, n in zip(begun, before, strict=True)]
-        chunk = Chunk("sampling", steps, done, total, _shown(harvests), self._draws(state, kept, firsts), finished)
+        chunk = Chunk(
+            "sampling",
+            steps,
+            done,
+            total,
+            _shown(harvests),
+            self._reporter.draws(kept, firsts, state["centring"]),
+            finished,
+        )
         return state | {"chains": chains}, chunk
 
     # What they have in common.
-
-    @functools.cached_property
-    def _report(self) -> Callable[..., Any]:
-        """What is reported of draws: it compiles while the chains run."""
-        arguments = (self._space.target, self._space.example, self._groups, np.int32(0))
-        return self._space.programs.aside(_report, self._plan.keep, *arguments)
 
     @property
     def _thin(self) -> int:
@@ -248,6 +251,8 @@ class ExactEngine:
 
     def _gathered(self, state: State, harvests: list[Harvest]) -> State:
         """The state with more draws for the next metric, but none at the edge of the support."""
+        columns = Record(*np.concatenate([harvest.record for harvest in harvests]).T)
+        state = state | {"diverged": np.append(state["diverged"], columns.step_size[columns.diverging > 0])}
         if self._kind == "unit":
             return state
         recent, seen = [], []
@@ -285,6 +290,13 @@ class ExactEngine:
             chains["adaptation"] = tuple(dual_averaging.begin(step_size, self._plan.num_chains, self._chains.dtype))
         return state | {"metric": metrics.as_plain(metric), "chains": chains}
 
+    def _tightened(self, state: State, part: float) -> State:
+        """The state with a higher acceptance to adapt to, if trajectories diverged at steps that are settled for."""
+        settled = np.exp(np.asarray(state["chains"]["adaptation"][0])[1])
+        more = part > TIGHTENED_AT[0] and np.any(state["diverged"] <= LONGEST_SETTLED * settled)
+        raised = min(state["raised"] + bool(more), len(self._method.acceptances) - 1)
+        return state | {"raised": raised, "diverged": np.zeros(0)}
+
     def _recentred(self, state: State) -> State:
         """The state with sites centred as far as their draws say (see `langevin.models.centring`)."""
         target = self._space.target.with_centring(state["centring"])
@@ -311,49 +323,6 @@ class ExactEngine:
         chosen = (numbers >= 0) & (numbers % self._thin == self._thin - 1)
         return Harvest(*(array[chosen] for array in harvest))
 
-    def _draws(self, state: State, kept: list[Harvest], firsts: list[int]) -> tuple[Draws, ...]:
-        """The draws of each chain, of which the first has this number."""
-        if not sum(len(harvest.position) for harvest in kept):
-            return ()
-        draws = []
-        for harvest, reported in zip(kept, self._reported(state, kept, firsts), strict=True):
-            position = unflattened(self._space.example, harvest.position)
-            draws.append(self._plan.keep.grouped(reported, position, self._stats(harvest.record)))
-        return tuple(draws)
-
-    def _reported(self, state: State, kept: list[Harvest], firsts: list[int]) -> list[dict[str, np.ndarray]]:
-        """What is kept of the sites. A draw's place in its group is told by its number, however a run is cut."""
-        parts, places, start = [], [], 0
-        target = self._space.target.with_centring(state["centring"])
-        for harvest, first in zip(kept, firsts, strict=True):
-            offset, count = first % DRAWS_A_GROUP, len(harvest.position)
-            groups = -(-(offset + count) // DRAWS_A_GROUP)
-            part = np.zeros((groups * DRAWS_A_GROUP, self._chains.size), self._chains.dtype)
-            part[offset : offset + count] = harvest.position
-            parts.append(part.reshape(groups, *self._groups.shape[1:]))
-            places.append(slice(start + offset, start + offset + count))
-            start += len(part)
-        groups, most, outs = np.concatenate(parts), len(self._groups), []
-        for begun in range(0, len(groups), most):
-            some = groups[begun : begun + most]
-            padded = np.concatenate([some, self._groups[len(some) :]])
-            out = self._report(target, self._space.example, padded, np.int32(len(some)))
-            outs.append({name: np.asarray(values)[: len(some)] for name, values in out.items()})
-        joined = {name: np.concatenate([out[name] for out in outs]) for name in outs[0]}
-        flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in joined.items()}
-        return [{name: values[place] for name, values in flat.items()} for place in places]
-
-    def _stats(self, records: np.ndarray) -> dict[str, np.ndarray]:
-        stats = Record(*records.T)._asdict()
-        del stats["done"]
-        stats["n_steps"] = stats["n_steps"].astype(np.int32)
-        stats["diverging"] = stats["diverging"] > 0
-        depth = stats.pop("tree_depth").astype(np.int32)
-        if self._method.deepest is not None:
-            stats["tree_depth"] = depth
-            stats["reached_max_treedepth"] = depth >= self._method.deepest
-        return stats
-
 
 def _shown(harvests: list[Harvest]) -> dict[str, float]:
     columns = np.concatenate([harvest.record for harvest in harvests])
@@ -365,22 +334,6 @@ def _shown(harvests: list[Harvest]) -> dict[str, float]:
         "acceptance": float(mean.acceptance_rate),
         "gradients a draw": float(mean.n_steps),
     }
-
-
-def _report(keep: Keep, posterior: Posterior, example: Position, groups: jax.Array, count: jax.Array) -> Any:
-    """What is kept of so many groups of positions, one group after the other."""
-    unravel = ravel_pytree(example)[1]
-
-    def of_group(flat: jax.Array) -> dict[str, jax.Array]:
-        return jax.vmap(lambda row: keep.reported(posterior.constrain(unravel(row))))(flat)
-
-    def body(index: jax.Array, buffers: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        put = lambda buffer, value: jax.lax.dynamic_update_index_in_dim(buffer, value, index, 0)  # noqa: E731
-        return jax.tree.map(put, buffers, of_group(groups[index]))
-
-    shapes = jax.eval_shape(of_group, groups[0])
-    buffers = jax.tree.map(lambda leaf: jnp.zeros((len(groups), *leaf.shape), leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, count, body, buffers)
 
 
 @functools.cache

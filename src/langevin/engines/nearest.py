@@ -15,6 +15,7 @@ import numpy as np
 from langevin.contracts import Chunk, Group, Outcome, Plan, State
 from langevin.engines.drawing import Blocks, parameter_group, ratios_of
 from langevin.engines.space import Space
+from langevin.geometry import beyond
 from langevin.geometry.finding import MOST_DENSE, Finder, Found
 from langevin.run.compilation import import_beside
 from langevin.variational.families import Family, FullRank, MeanField
@@ -94,6 +95,10 @@ class NearestEngine:
             "finite": {"density": False},
             "optimisation": {"settled": bool(found.error < MOST_ERROR), "skipped": 0, "error": float(found.error)},
         }
+        if self._finder.is_dense:
+            others = np.abs(found.modes - found.centre).max(axis=1) > 0
+            modes = {"modes": int(others.sum()), "starts": len(others)}
+            evidence["elsewhere"] = modes | {"missed": beyond.missed(found.beyond)}
         evidence |= ratios_of(state["judged"])
         objective, parameters = self._fitted(found)
         groups = {

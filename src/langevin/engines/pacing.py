@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from langevin.methods.stochastic import Stochastic
 
 MOST_AUTOCORRELATION_TIME = 1_000_000
+# How often a chain should forget: at least so often that four chains give an effective size of about 500, and where
+# steps are cheap, by coordinates times rows that they take in all, more often.
+LEAST_TIMES, MOST_TIMES = 150, 600
+CHEAP = 4e9
+MOST_THIN = 10_000
 
 
 def pace_of(method: Stochastic, scene: Landscape) -> Pace:
@@ -29,6 +34,18 @@ def pace_of(method: Stochastic, scene: Landscape) -> Pace:
         stacklevel=2,
     )
     return pace._replace(autocorrelation_time=float(MOST_AUTOCORRELATION_TIME))
+
+
+def thin_of(time: float, num_draws: int, work: int) -> int:
+    """How many steps there are to a draw.
+
+    Args:
+        time: The autocorrelation time, in steps.
+        num_draws: How many draws there are.
+        work: What a step costs: coordinates times rows.
+    """
+    times = min(max(CHEAP / (time * max(work, 1)), LEAST_TIMES), MOST_TIMES)
+    return min(math.ceil(min(times / num_draws, 1) * time), MOST_THIN)
 
 
 def warn_of_width(name: str, halvings: int, value: float | None) -> None:

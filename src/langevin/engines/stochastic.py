@@ -24,14 +24,14 @@ import numpy as np
 
 from langevin.contracts import Chunk, Draws, Outcome, Plan, State
 from langevin.engines.chains import Carry, Chains, Recorded, tenths
-from langevin.engines.pacing import pace_of, warn_of_width
+from langevin.engines.checking import evidence_of
+from langevin.engines.pacing import pace_of, thin_of, warn_of_width
 from langevin.engines.space import Space
 from langevin.errors import SamplingError
 from langevin.geometry import landscape
 from langevin.geometry.finding import Finder
 from langevin.geometry.measuring import mean_over_chains, measured
 from langevin.geometry.scrutiny import (
-    NUM_WIDTH_DRAWS,
     add_to_sample,
     autocorrelation_time,
     begin_sample,
@@ -49,12 +49,10 @@ from langevin.tuning import SD_BIAS, Landscape, Tuning
 if TYPE_CHECKING:
     from langevin.methods.stochastic import Stochastic
 
-# A chain should forget this often, so that four chains give an effective size of about 500.
-TIMES_TO_FORGET = 150
-MOST_THIN = 10_000
 MOST_HALVINGS = 4
 # Estimates of an autocorrelation time are noisy: less is not taken for a fault; and a burn-in gets longer so often.
 MOST_SLOWER = 2.5
+USUALLY_SLOWER = 1.5
 MOST_NOISE_RATIO = 1.5
 MOST_LONGER_BY_NOISE = 5.0
 MOST_STRETCH = 4.0
@@ -105,6 +103,7 @@ class StochasticEngine:
             "finder": None,
             "longer": 0,
             "scene": None,
+            "beyond": None,
             "centring": {name: np.zeros(like.shape) for name, like in self._target.model.adjustable.items()},
             "estimator": "minibatch" if self._method.estimator == "auto" else self._method.estimator,
         }
@@ -163,6 +162,8 @@ class StochasticEngine:
             tuning = result.tuning._replace(step_size=np.asarray(step_size, dtype), epoch=epoch)
             positions = result.typical
             state["autocorrelation_time"] = time
+            if found.beyond.size:
+                state["beyond"] = (found.beyond, found.centre, found.factor)
         state |= {"tuning": tuning.as_plain(), "positions": tuple(jax.tree.leaves(positions))}
         return state, Chunk("measure", 1, 1, 1)
 
@@ -205,7 +206,9 @@ class StochasticEngine:
         if fine or state["attempt"] - state["longer"] == MOST_HALVINGS:
             if not fine:
                 warn_of_width(type(self._method).__name__, MOST_HALVINGS, None if lost else value)
-            return self._ready(state | {"positions": here if fine or not lost else state["positions"]})
+            time = state["autocorrelation_time"] * max(slower / USUALLY_SLOWER, 1.0)
+            more = {"positions": here if fine or not lost else state["positions"], "autocorrelation_time": time}
+            return self._ready(state | more)
         tuning = tuning._replace(step_size=np.asarray(tuning.step_size) / np.asarray(2, tuning.step_size.dtype))
         return state | {
             "attempt": state["attempt"] + 1,
@@ -277,8 +280,9 @@ class StochasticEngine:
         if thin is None:
             thin = 1
             if time is not None:
-                thin = math.ceil(min(TIMES_TO_FORGET / self._plan.num_draws, 1) * time)
-                thin = min(max(thin, 1), MOST_THIN)
+                rows = self._target.num_data if self._plan.batches is None else self._plan.batches.size
+                size = sum(np.size(leaf) for leaf in jax.tree.leaves(self._space.example))
+                thin = thin_of(time, self._plan.num_draws, rows * size)
         cycle = self._method.cycle(self._plan.num_draws, thin)
         tuning = self._tuning(state)._replace(cycle=cycle[1:])
         more = {"phase": "sampling", "chains": None, "recent": (), "thin": thin, "cycle": cycle}
@@ -348,27 +352,13 @@ class StochasticEngine:
         return self._space.laid_out.with_centring(state["centring"])
 
     def _scrutiny(self, state: State, running: np.ndarray) -> dict[str, dict[str, Any]]:
-        """Gradient noise and width of the chains that run."""
-        sample, tuning, batches = state["sample"], self._tuning(state), self._plan.batches
+        """What a sample of the draws of the chains that run says."""
+        sample = state["sample"]
         if not running.any() or not sample["positions"]:
             return {}
-        evidence, seed, target = {}, self._plan.seed.child("scrutiny"), self._laid_out(state)
-        # All chains, so that the programs have one shape; those that stopped are left out of the result.
         positions = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in sample["positions"]])
-        if batches is not None and tuning.gradient_noise is not None:
-            static = (batches, state["estimator"])
-            arguments = (static, target, tuning, positions, running, seed.child("noise"))
-            evidence["noise"] = {"ratio": noise_ratio(noise_at_draws(self._programs, *arguments), tuning)}
-        count = sample["positions"][0].shape[0]
-        if count >= NUM_WIDTH_DRAWS:
-            chosen = np.linspace(0, count - 1, NUM_WIDTH_DRAWS).astype(int)
-            weights = np.swapaxes(sample["weights"], 0, 1)[:, chosen] * running[:, None].astype(np.float64)
-            some = jax.tree.map(lambda leaf: leaf[:, chosen], positions)
-            middle = jax.tree.map(lambda leaf: np.tensordot(weights / weights.sum(), leaf, 2).astype(leaf.dtype), some)
-            blocks = width(self._programs, batches, target, some, middle, seed.child("width"))
-            value, error = mean_and_error(blocks[running])
-            evidence["width"] = {"value": value, "error": error}
-        return evidence
+        target = self._laid_out(state)
+        return evidence_of(self._programs, self._plan, target, self._tuning(state), state, positions, running)
 
     def _draws(self, recorded: Recorded, chain: int) -> Draws:
         position, reported, stats = jax.tree.map(lambda leaf: leaf[:, chain], tuple(recorded))

@@ -72,6 +72,7 @@ class Goal(NamedTuple):
         total: Stops when all chains together have so many draws.
         targets: Stops when each chain has as many as its target says; None for no such targets.
         adapting: Whether the step size adapts.
+        target_accept: The acceptance that it adapts to.
         most_steps: A trajectory is cut off after so many steps.
         centring: Of the target.
     """
@@ -80,6 +81,7 @@ class Goal(NamedTuple):
     total: int = FOREVER
     targets: np.ndarray | None = None
     adapting: bool = False
+    target_accept: float = 0.5
     most_steps: int = MOST_STEPS
     centring: Centring = MappingProxyType({})
 
@@ -105,7 +107,7 @@ class Trajectories:
     """Chains of one stepper on one posterior. What changes in a run is in a plain state, see `begin`.
 
     Args:
-        method: Makes the stepper; frozen settings with `stepper()`, `least_steps` and `target_accept`.
+        method: Makes the stepper; frozen settings with `stepper()` and `least_steps`.
         posterior: The target.
         example: A position, for its shape.
         num_chains: How many chains there are.
@@ -173,7 +175,7 @@ class Trajectories:
             metric=goal.metric,
             adaptation=Adaptation(*state["adaptation"]),
             adapting=np.asarray(goal.adapting),
-            target_accept=np.asarray(self.method.target_accept, self.dtype),
+            target_accept=np.asarray(goal.target_accept, self.dtype),
             idle=state["idle"],
             positions=state["positions"],
             stepper=self.stepper(state),

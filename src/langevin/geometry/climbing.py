@@ -54,6 +54,16 @@ def climbed(climb: State, found: Any) -> State:
     return climb | {"damping": damping, "arrived": arrived, "tried": tried, "count": climb["count"] + 1}
 
 
+def log_masses(climb: State) -> np.ndarray:
+    """By Laplace's method, up to a constant: of the tops that were reached. Minus infinity for what is no top."""
+    masses = np.full(len(climb["here"]), -np.inf)
+    for index in np.flatnonzero(climb["arrived"] & np.isfinite(climb["height"])):
+        sign, log_det = np.linalg.slogdet(climb["curvature"][index])
+        if sign > 0 and np.isfinite(log_det):
+            masses[index] = climb["height"][index] - log_det / 2
+    return masses
+
+
 def newton(gradient: np.ndarray, curvature: np.ndarray, damping: float = 0.0) -> np.ndarray:
     """The step to where the density would be highest, if it had this curvature everywhere (in size)."""
     scale, values, vectors = decomposed(curvature)
@@ -67,9 +77,13 @@ def factor(curvature: np.ndarray) -> np.ndarray:
 
 
 def decomposed(curvature: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The scale that makes a unit diagonal, and eigenvalues (made positive) and eigenvectors of what is then left."""
+    """The scale that makes a unit diagonal, and eigenvalues (made positive) and eigenvectors of what is then left.
+
+    A coordinate without any curvature counts as if it had 1: it may have a kink.
+    """
     diagonal = np.abs(np.diagonal(curvature))
-    scale = 1 / np.sqrt(np.where(diagonal > 1e-30, diagonal, 1.0))
-    scaled = scale[:, None] * curvature * scale
+    flat = diagonal < 1e-30
+    scale = 1 / np.sqrt(np.where(flat, 1.0, diagonal))
+    scaled = scale[:, None] * curvature * scale + np.diag(flat.astype(np.float64))
     values, vectors = np.linalg.eigh((scaled + scaled.T) / 2)
     return scale, np.maximum(np.abs(values), 1e-7 * max(np.abs(values).max(), 1e-30)), vectors

@@ -1,6 +1,6 @@
 """Where the posterior is and what shape it has, for every engine: a Gaussian q in its typical set, and a centring.
 
-Stages, with up to `MOST_DENSE` coordinates:
+Stages, with few coordinates:
 
 1. "mode": every start climbs by damped Newton steps on a sample of the rows (`climbing`); the highest then on all rows.
 2. "shape": from the Gaussian that the curvature there makes, natural gradients lead to the one that is nearest to the
@@ -23,13 +23,16 @@ import numpy as np
 
 from langevin.contracts import State
 from langevin.data.batches import Batches
-from langevin.geometry import climbing, evaluating, gaussian, online, recentring
+from langevin.geometry import beyond, climbing, evaluating, gaussian, online, recentring
 from langevin.geometry.starts import flattened
 from langevin.posterior import Centring, Position, Posterior
 from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed
 
-MOST_DENSE = 128
+# A full covariance: with up to so many coordinates where it is cheap or asked for, and else only with few of them.
+MOST_DENSE = 512
+FEW = 128
+CHEAP = 600_000
 STEPS_A_ROUND = 4000
 STEPS_A_CALL = 500
 MOST_ROUNDS = 5
@@ -43,8 +46,10 @@ FEW_LOOKS = 3
 MOST_RETRIES = 3
 # With more of them in a look at q, a hierarchy's shape is found by minibatches.
 MOST_A_LOOK = 100_000_000
-# In so many units of q a start's mode is another one.
+# In so many units of q a start's mode is another one; and it counts if its mass is not smaller by this factor (log).
 FAR = 4.0
+FAINT = 7.0
+LOWEST = -1e300
 
 
 class Found(NamedTuple):
@@ -54,9 +59,11 @@ class Found(NamedTuple):
         centring: For each site whose centring can be chosen.
         centre: The mean of q, flat.
         factor: R with covariance R R^T, (size, size); or the scales of independent coordinates, (size,).
-        modes: Where each start is to begin, flat.
+        modes: For each start the mode that it belongs to, flat: the centre of q, or far from it.
         error: The largest error of a mean of q, in scales, or of a scale, as a ratio.
         bounds: The bound at every look.
+        beyond: What a look beyond q saw: second moments in units of q, and their errors, (2, size); empty if there was
+            none (see `langevin.geometry.beyond`).
     """
 
     centring: Centring
@@ -65,6 +72,7 @@ class Found(NamedTuple):
     modes: np.ndarray
     error: float
     bounds: np.ndarray
+    beyond: np.ndarray
 
 
 class Finder:
@@ -96,8 +104,12 @@ class Finder:
         self._independent = covariance == "independent"
         self._adjusted = recentring.adjusted(target, example)
         affordable = covariance == "full" or not target.adjustable or a_look <= MOST_A_LOOK
-        self.is_dense = self._size <= MOST_DENSE and affordable
+        self.is_dense = affordable and self._size <= (MOST_DENSE if covariance == "full" or self._is_cheap() else FEW)
         self._sample = evaluating.row_sample(target) if self.is_dense else None
+
+    def _is_cheap(self) -> bool:
+        """Whether the curvature of all coordinates costs next to nothing."""
+        return not self._independent and self._size * self._target.num_data <= CHEAP
 
     def begin(self, starts: np.ndarray) -> State:
         """From flat starts (starts, size) with finite log-densities."""
@@ -145,17 +157,19 @@ class Finder:
         best = int(np.argmax(climb["height"]))
         count = len(state["starts"])
         if len(climb["here"]) > count:
-            state |= {"tops": climb["here"][:count], "heights": climb["height"][:count]}
-            state["highest"] = climb["height"][best]
+            masses = climbing.log_masses(climb)
+            state |= {"tops": climb["here"][:count], "fainter": masses.max(initial=LOWEST) - masses[:count]}
         if not on_all_rows:
             best = climbing.begin(climb["here"][best : best + 1])
             return state | {"climb": best, "on_all_rows": True, "most_climbs": climbing.MOST_ON_ALL_ROWS}
+        state |= {"tops": np.concatenate([climb["here"][best : best + 1], state["tops"]])}
         return self._with_q(state, climb["here"][best], climb["curvature"][best])
 
     def _with_q(self, state: State, mode: np.ndarray, curvature: np.ndarray) -> State:
         factor = climbing.factor(curvature)
         if self._independent:
-            factor = 1 / np.sqrt(np.maximum(np.abs(np.diagonal(curvature)), 1e-30))
+            diagonal = np.abs(np.diagonal(curvature))
+            factor = 1 / np.sqrt(np.where(diagonal < 1e-30, 1.0, diagonal))
         return state | {"stage": "shape", "q": gaussian.begin(mode, factor)}
 
     def _looked(self, state: State) -> State:
@@ -185,23 +199,22 @@ class Finder:
         start = state["starts"][number % len(state["starts"])].astype(np.float64)
         scale = np.full(self._size, online.FIRST_SCALE)
         q = gaussian.begin(start, scale if self._independent else np.diag(scale))
-        return state | {"q": q, "retried": number + 1, "tops": state["starts"].astype(np.float64)}
+        return state | {"q": q, "retried": number + 1, "fainter": np.full(len(state["starts"]), np.inf)}
 
     def _placed(self, state: State) -> State:
         """With the centring chosen, and q moved there."""
         q, target = state["q"], self.target(state)
-        covariance = _covariance(q["factor"])
-        alone = 1 / np.diagonal(np.linalg.inv(covariance)) if q["factor"].ndim == 2 else np.diagonal(covariance)
+        variance = np.diagonal(_covariance(q["factor"]))
         noise = self._seed.child("centring").generator().standard_normal((recentring.NUM_DRAWS, self._size))
         noises = q["centre"] + (noise @ q["factor"].T if q["factor"].ndim == 2 else noise * q["factor"])
-        centring = self._centring(target, noises, alone)
+        centring = self._centring(target, noises, variance)
         state = state | {"placed": True}
         if not any(values.any() for values in centring.values()):
             return self._with_found(state)
         points = np.stack([q["centre"], q["centre"]])
-        points[1] += np.where(self._adjusted, np.sqrt(alone), 0.0)
+        points[1] += np.where(self._adjusted, np.sqrt(variance), 0.0)
         here, there = self._moved(target, points, centring)
-        ratio = np.where(self._adjusted, np.abs(there - here) / np.sqrt(alone), 1.0)
+        ratio = np.where(self._adjusted, np.abs(there - here) / np.sqrt(variance), 1.0)
         factor = q["factor"] * (ratio[:, None] if q["factor"].ndim == 2 else ratio)
         tops = self._moved(target, state["tops"], centring)
         state = state | {"centring": centring, "tops": tops, "noncentred": (q, state["tops"])}
@@ -218,14 +231,28 @@ class Finder:
         gaps = tops - q["centre"]
         squares = np.einsum("ci,ij,cj->c", gaps, np.linalg.inv(covariance), gaps)
         far = squares > self._size + FAR * np.sqrt(2 * self._size)
-        modes = np.where((far & np.isfinite(tops).all(axis=1))[:, None], tops, q["centre"])
-        if not state["retried"]:
-            # A start whose top is far lower has not climbed another mode: it was stuck on its way.
-            lower = state["heights"] < state["highest"] - self._size - 10
-            modes = np.where(lower[:, None], q["centre"], modes)
+        # Where the mode that q began at is far from it, modes are not where the mass is, and tell of no other.
+        others = far[1:] & (state["fainter"] < FAINT) & ~far[0]
+        modes = np.where(others[:, None], tops[1:], q["centre"])
         factor = q["factor"] if q["factor"].ndim == 1 else np.linalg.cholesky(covariance)
         error = gaussian.error(q, FEW_LOOKS)
-        return state | {"found": Found(state["centring"], q["centre"], factor, modes, error, q["bounds"])._asdict()}
+        seen = self._beyond(self.target(state), q["centre"], factor)
+        found = Found(state["centring"], q["centre"], factor, modes, error, q["bounds"], seen)
+        return state | {"found": found._asdict()}
+
+    def _beyond(self, target: Posterior, centre: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """A look beyond q, by the program that looks at q."""
+        if not beyond.is_affordable(self._size, target.num_data):
+            return np.zeros((2, 0))
+        count = 2 * len(gaussian.directions(np.random.default_rng(0), self._size))
+        z = beyond.directions(self._seed.child("beyond").generator(), self._size, count)
+        at = (centre + (z @ factor.T if factor.ndim == 2 else z * factor)).astype(self._dtype)
+        part = evaluating.parts(target, count)
+        heights = [
+            evaluating.summed(self._programs(evaluating.slopes, part, target, some, self._example, None))[0]
+            for some in np.split(at, len(at) // count)
+        ]
+        return beyond.second_moments(z, np.concatenate(heights))
 
     # Many coordinates.
 
@@ -292,7 +319,7 @@ class Finder:
             error = float(max(_spread(mean / scale.mean(axis=0)), _spread(np.log(scale)), apart.mean(axis=0).max() / 4))
         if number > 0 and (error < MOST_DISAGREEMENT or number + 1 >= MOST_ROUNDS):
             centre, scale = mean.mean(axis=0), np.exp(np.log(scale).mean(axis=0))
-            found = Found(state["centring"], centre, scale, mean, error, state["bounds"])
+            found = Found(state["centring"], centre, scale, mean, error, state["bounds"], np.zeros((2, 0)))
             return state | {"found": found._asdict()}
         at = mean.astype(self._dtype)
         part = evaluating.parts(target, len(at))

@@ -22,9 +22,13 @@ import numpy as np
 from langevin.contracts import State
 
 LEAST_PAIRS = 32
-FULL_STEPS = 6
+# Steps are whole until so many turned back, then shorter, but not shorter than this.
+FULL_TURNS = 3
+LEAST_SHARE = 0.1
+# How much of its caution a step that was kept takes away.
+RECOVERY = 0.25
 LEAST_LOOKS = 4
-MOST_LOOKS = 60
+MOST_LOOKS = 200
 # The largest change of a scale in one step, as a ratio, and of a mean, in scales.
 MOST_STRETCH = 2.0
 MOST_MOVE = 2.0
@@ -44,7 +48,8 @@ def begin(centre: np.ndarray, factor: np.ndarray) -> State:
         "before": (centre, factor),
         "bound": -np.inf,
         "number": 0,
-        "caution": 0,
+        "turns": 0,
+        "caution": 0.0,
         "moves": np.zeros((0, len(centre))),
         "stretches": np.zeros((0, len(centre))),
         "bounds": np.zeros(0),
@@ -86,16 +91,18 @@ def improved(q: State, rows: np.ndarray, found: Any) -> State:
     curvature = -((white[:count] - white[count:]) / 2).T @ rows / count
     curvature = (curvature + curvature.T) / 2
     values, vectors = np.linalg.eigh(curvature)
-    # Where the target curves the other way the step is as long as where it curves as q does.
-    steep = np.where(values > 0, np.clip(values, LEAST_GAIN, None), 1.0)
-    move = vectors @ ((vectors.T @ mean) / steep)
-    most = MOST_STRETCH**2
-    if full:
-        widths = 1 / np.sqrt(np.clip(values, 1 / most, most))
+    if q["turns"] >= FULL_TURNS:
+        # Here A is nearly I: to first order, noise has no bias.
+        steep = np.ones(size)
+        widths = np.exp(np.clip(1 - (values if full else np.diagonal(curvature)), -1, 1) / 2)
     else:
-        widths = 1 / np.sqrt(np.clip(np.diagonal(curvature), 1 / most, most))
-    share = 1.0 if q["number"] <= FULL_STEPS else max(1 / (q["number"] - FULL_STEPS + 1), 0.1)
-    share *= 0.5 ** q["caution"]
+        # Where the target curves the other way the step is as long as where it curves as q does.
+        steep = np.where(values > 0, np.clip(values, LEAST_GAIN, None), 1.0)
+        widths = np.clip(values if full else np.diagonal(curvature), MOST_STRETCH**-2, MOST_STRETCH**2) ** -0.5
+    move = vectors @ ((vectors.T @ mean) / steep)
+    log_widths = (vectors**2) @ np.log(widths) if full else np.log(widths)
+    turns = q["turns"] + _turns_back(q, move, log_widths)
+    share = max(1 / max(turns - FULL_TURNS + 1, 1), LEAST_SHARE) * 0.5 ** q["caution"]
     length = np.abs(move).max()
     step = share * move * min(1.0, MOST_MOVE / max(length, 1e-12))
     stretch = widths**share
@@ -106,9 +113,21 @@ def improved(q: State, rows: np.ndarray, found: Any) -> State:
         "centre": moved,
         "factor": factor,
         "bound": bound,
+        "turns": turns,
+        "caution": max(q["caution"] - RECOVERY, 0.0),
         "moves": np.concatenate([q["moves"], move[None]]),
-        "stretches": np.concatenate([q["stretches"], np.log(widths)[None]]),
+        "stretches": np.concatenate([q["stretches"], log_widths[None]]),
     }
+
+
+def _turns_back(q: State, move: np.ndarray, stretch: np.ndarray) -> bool:
+    """Whether a step leads back where the one before came from: as half of them do once there is only noise.
+
+    Steps get shorter with the number of such turns (Kesten 1958), so that the way to a far q is not cut short.
+    """
+    if not len(q["moves"]):
+        return False
+    return bool(move @ q["moves"][-1] + stretch @ q["stretches"][-1] <= 0)
 
 
 def error(q: State, least: int = LEAST_LOOKS) -> float:

@@ -38,7 +38,7 @@ class Walk(NamedTuple):
     ready: jax.Array
 
 
-def mala(posterior: Posterior, step_size: float, metric: Metric | None = None) -> Kernel:
+def mala(posterior: Posterior, step_size: float | jax.Array, metric: Metric | None = None) -> Kernel:
     """The Metropolis-adjusted Langevin algorithm as a bare kernel.
 
     Args:

@@ -134,7 +134,7 @@ class StepperInfo(NamedTuple):
     diverging: jax.Array
 
 
-def as_kernel(stepper: Stepper, posterior: Posterior, step_size: float, metric: Metric | None) -> Kernel:
+def as_kernel(stepper: Stepper, posterior: Posterior, step_size: float | jax.Array, metric: Metric | None) -> Kernel:
     """A stepper as a kernel whose step is a whole draw.
 
     With minibatches the chain goes on from what the last one said of its position, which nothing corrects: the draws

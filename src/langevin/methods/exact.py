@@ -28,13 +28,20 @@ METRICS = ("auto", "unit", "diagonal", "dense", "lowrank")
 class Exact(Method):
     """The base of the exact methods: a stepper, and how warm-up adapts its step and its metric."""
 
-    target_accept: float
+    target_accept: float | Literal["auto"]
     metric: ExactMetric
     rank: int
     step_size: float | Literal["auto"]
 
     # The fewest gradients that a trajectory has, as a rule.
     least_steps: ClassVar[int] = 1
+    # What `target_accept="auto"` is at first, and is raised to where trajectories diverge.
+    automatic: ClassVar[tuple[float, ...]] = ()
+
+    @property
+    def acceptances(self) -> tuple[float, ...]:
+        """What warm-up adapts the step to: the first, and where trajectories diverge the next."""
+        return self.automatic if isinstance(self.target_accept, str) else (self.target_accept,)
 
     @property
     def deepest(self) -> int | None:
@@ -43,10 +50,10 @@ class Exact(Method):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        if not (checks.is_number(self.target_accept) and 0 < self.target_accept < 1):
-            raise SettingError(
-                f"`{name}`: `target_accept` must be between 0 and 1; got {self.target_accept!r}. Try 0.8."
-            )
+        accept = self.target_accept
+        is_share = not isinstance(accept, str) and checks.is_number(accept) and 0 < accept < 1
+        if not (is_share or (self.automatic and accept == "auto")):
+            raise SettingError(f"`{name}`: `target_accept` must be between 0 and 1; got {accept!r}. Try 0.8.")
         checks.choice(name, "metric", self.metric, METRICS)
         checks.count(name, "rank", self.rank)
         if isinstance(self.step_size, str):
@@ -88,7 +95,8 @@ class NUTS(Exact):
     """The No-U-Turn sampler: Hamiltonian trajectories that stop where they turn back (see `langevin.kernels.nuts`).
 
     Args:
-        target_accept: The acceptance that warm-up adapts the step to. Raise it where trajectories diverge.
+        target_accept: The acceptance that warm-up adapts the step to. "auto" is 0.8, and in steps up to 0.98 where
+            trajectories diverge in the later half of warm-up.
         max_depth: A trajectory has at most `2**max_depth - 1` steps.
         metric: What the step is measured in. "dense" follows every correlation, "lowrank" the strongest, "diagonal"
             none. "auto" is dense up to 128 coordinates, then of low rank.
@@ -96,13 +104,14 @@ class NUTS(Exact):
         step_size: A step that warm-up leaves as it is; by default it is adapted.
     """
 
-    target_accept: float = 0.8
+    target_accept: float | Literal["auto"] = "auto"
     max_depth: int = 10
     metric: ExactMetric = "auto"
     rank: int = 32
     step_size: float | Literal["auto"] = "auto"
 
     least_steps: ClassVar[int] = 4
+    automatic: ClassVar[tuple[float, ...]] = (0.8, 0.93, 0.98)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,7 +134,7 @@ class HMC(Exact):
     """Hamiltonian Monte Carlo with trajectories of a given length (see `langevin.kernels.hmc`).
 
     Args:
-        target_accept: The acceptance that warm-up adapts the step to.
+        target_accept: As in `NUTS`.
         num_steps: Leapfrog steps of a trajectory; None for as many as `length` takes.
         length: The time of a trajectory, in units of the metric: on a Gaussian, pi/2 leads to an independent draw.
         jitter: The number of steps varies by this part, evenly.
@@ -134,7 +143,7 @@ class HMC(Exact):
         step_size: As in `NUTS`.
     """
 
-    target_accept: float = 0.8
+    target_accept: float | Literal["auto"] = "auto"
     num_steps: int | None = None
     length: float = 1.5
     jitter: float = 0.3
@@ -143,6 +152,7 @@ class HMC(Exact):
     step_size: float | Literal["auto"] = "auto"
 
     least_steps: ClassVar[int] = 2
+    automatic: ClassVar[tuple[float, ...]] = NUTS.automatic
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,117 @@
+"""Whether draws move on when steps that leave the posterior as it is are applied to them.
+
+A step of the Metropolis-adjusted Langevin algorithm leaves the posterior invariant, whatever the draws are: if their
+means or sds change by more than chance after some of them, they were not the posterior's. Unlike a gradient's sign or
+length, that sees every bias of a sampler, in every coordinate, as far as so few steps can undo it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from langevin.kernels.mala import mala
+from langevin.kernels.metrics import Diagonal, Metric
+from langevin.posterior import Position, Posterior
+from langevin.run.compilation import Programs
+from langevin.run.seeds import Seed, key_of
+from langevin.tuning import Tuning
+
+NUM_STEPS = 32
+# Gradients of a row that it may take, and numbers of a row at all draws that are computed side by side.
+MOST_GRADIENTS = 200_000_000
+MOST_AT_ONCE = 2_000_000
+LEAST_DRAWS = 10
+NUM_BLOCKS = 4
+CHANCE = 0.001
+
+
+def affordable(num_data: int, num_chains: int, num_draws: int) -> int:
+    """How many draws of each chain can be looked at: none if that is too few."""
+    count = MOST_GRADIENTS // (NUM_STEPS * num_chains * max(num_data, 1))
+    return min(count, num_draws) if count >= LEAST_DRAWS else 0
+
+
+def drift(
+    programs: Programs, target: Posterior, tuning: Tuning | None, draws: Position, seed: Seed
+) -> dict[str, float]:
+    """By how much draws move on, in their worst coordinate.
+
+    Args:
+        programs: The compiled programs of the run.
+        target: The posterior.
+        tuning: With the metric; None for the variances of the draws.
+        draws: Positions (chains, draws, ...).
+        seed: For the steps.
+
+    Returns:
+        mean: The largest change of a mean, in sds, beyond what may be chance; sd: that of the logarithm of an sd;
+        acceptance: how many steps were accepted.
+    """
+    leaves = jax.tree.leaves(draws)
+    num_chains, num_draws = leaves[0].shape[:2]
+    at_once = int(np.clip(MOST_AT_ONCE // max(target.num_data, 1), 1, num_chains * num_draws))
+    size = sum(leaf[0, 0].size for leaf in leaves)
+    metric: Metric | None
+    if tuning is None:
+        spread = lambda leaf: np.asarray(np.var(leaf, axis=(0, 1), dtype=np.float64), leaf.dtype)  # noqa: E731
+        metric, stiffest = Diagonal(jax.tree.map(spread, draws)), 1.0
+    else:
+        metric, stiffest = tuning.metric, max(float(tuning.stiffest), 1.0)
+    step_size = np.asarray(size ** (-1 / 6) / math.sqrt(stiffest), leaves[0].dtype)
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
+    static = (at_once, num_chains * num_draws)
+    before, after, accepted = programs(_moved, static, target, metric, flat, step_size, seed.key_words())
+    shape = (num_chains, num_draws, -1)
+    before, after = (np.asarray(array, np.float64).reshape(shape) for array in (before, after))
+    return {"acceptance": float(np.mean(accepted))} | _changes(before, after)
+
+
+def _changes(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
+    """The largest changes of mean and log sd beyond chance."""
+    from scipy.special import ndtri
+
+    num_chains, num_draws, size = before.shape
+    most = float(-ndtri(CHANCE / 4 / size))
+    every = after.reshape(-1, size)
+    sd = np.maximum(every.std(axis=0), 1e-300)
+    shift = (after - before) / sd
+    middle, earlier = every.mean(axis=0), before.reshape(-1, size).mean(axis=0)
+    first = np.maximum(before.reshape(-1, size).std(axis=0), 1e-300)
+    # The influence of each draw on the logarithm of the sd before and after.
+    stretch = (((after - middle) / sd) ** 2 - ((before - earlier) / first) ** 2) / 2
+    usable = num_draws - num_draws % NUM_BLOCKS
+    found = {}
+    total = {"mean": shift.mean(axis=(0, 1)), "sd": np.log(sd / first)}
+    for name, influence in (("mean", shift), ("sd", stretch)):
+        blocks = influence[:, :usable].reshape(num_chains * NUM_BLOCKS, -1, size).mean(axis=1)
+        error = blocks.std(axis=0, ddof=1) / math.sqrt(len(blocks))
+        beyond = np.abs(total[name]) - most * error
+        found[name] = float(np.max(beyond, initial=0.0)) if np.isfinite(beyond).all() else math.inf
+    return found
+
+
+def _moved(
+    static: tuple[int, int], target: Posterior, metric: Any, draws: Position, step_size: jax.Array, words: jax.Array
+) -> Any:
+    at_once, count = static
+    kernel = mala(target, step_size, metric)
+    keys = jax.random.split(key_of(words), count)
+
+    def one(inputs: Any) -> Any:
+        position, key = inputs
+
+        def step(state: Any, key: jax.Array) -> Any:
+            state, info = kernel.step(key, state, None)
+            return state, info.acceptance_rate
+
+        first, rest = jax.random.split(key)
+        state, rates = jax.lax.scan(step, kernel.init(first, position, None), jax.random.split(rest, NUM_STEPS))
+        return ravel_pytree(position)[0], ravel_pytree(state.position)[0], jnp.mean(rates)
+
+    return jax.lax.map(one, (draws, keys), batch_size=at_once)
