@@ -127,10 +127,11 @@ CASES = {
         Case(["not mixed"], {"exact": True, "together": 2}, result(APART)),
     ],
     "width": [
-        Case([], {"value": 1.1, "error": 0.05}),
-        Case([], {"value": 2.0, "error": 0.5}),
-        Case(["too wide"], {"value": 2.0, "error": 0.1}),
-        Case(["too wide"], {"value": np.inf, "error": 0.0}),
+        Case([], {"value": 1.1, "error": 0.05, "widest": 1.1}),
+        Case([], {"value": 2.0, "error": 0.5, "widest": 1.1}),
+        Case(["too wide"], {"value": 2.0, "error": 0.1, "widest": 1.1}),
+        Case(["too wide"], {"value": 1.0, "error": 0.1, "widest": 1.5}),
+        Case(["too wide"], {"value": np.inf, "error": 0.0, "widest": np.inf}),
     ],
     "drift": [
         Case([], {"mean": 0.05, "sd": 0.05, "acceptance": 0.8}),
@@ -211,14 +212,19 @@ def test_nothing_is_found_without_evidence():
 
 
 def test_findings_come_in_the_order_of_the_finders():
-    brought = {"point": {}, "width": {"value": 9.0, "error": 0.1}, "noise": {"ratio": 9.0}, "interrupted": {"asked": 9}}
+    brought = {
+        "point": {},
+        "width": {"value": 9.0, "error": 0.1, "widest": 9.0},
+        "noise": {"ratio": 9.0},
+        "interrupted": {"asked": 9},
+    }
     codes = [finding.code for finding in judge(result(), brought)]
     assert codes == ["interrupted", "noise", "too wide", "point"]
 
 
 @pytest.mark.parametrize("draws", [APART, GOOD[:, :3]])
 def test_chains_that_have_not_mixed_have_no_width(draws):
-    brought = {"mixing": {"exact": False}, "width": {"value": 9.0, "error": 0.1}}
+    brought = {"mixing": {"exact": False}, "width": {"value": 9.0, "error": 0.1, "widest": 9.0}}
     assert [finding.code for finding in judge(result(draws), brought)] in (["not mixed"], ["few draws"])
 
 

@@ -36,7 +36,7 @@ def test_the_width_is_that_of_the_draws(batches, wider, centre):
     """1 for right draws, and its square for wider ones, from all rows or minibatches, around any centre."""
     arguments = (batches, posterior_of(batches), draws(wider), np.float32(centre), Seed.of(0))
     blocks = scrutiny.width(Programs(lambda: None), *arguments)
-    assert blocks.shape == (NUM_CHAINS, 4)
+    assert blocks.shape == (NUM_CHAINS, 4, 1)
     value, error = scrutiny.mean_and_error(blocks)
     assert abs(value - wider**2) < 4 * error
     # Of 640 draws: the variance of a chi-square, the centre's distance, and the noise of (N/B) sum of B rows.
@@ -51,6 +51,7 @@ def test_what_is_not_finite_is_infinitely_wide():
     wild[2, :2] = [np.inf, -np.inf]
     blocks = scrutiny.width(Programs(lambda: None), None, posterior_of(None), wild, np.float32(0.0), Seed.of(0))
     assert scrutiny.mean_and_error(blocks) == (np.inf, 0.0)
+    assert scrutiny.widest(blocks) == np.inf
     good = np.arange(NUM_CHAINS) != 2
     assert np.isfinite(scrutiny.mean_and_error(blocks[good])[0])
 
@@ -93,3 +94,16 @@ def test_a_sample_of_large_draws_is_small(monkeypatch):
         sample = scrutiny.add_to_sample(sample, [np.zeros((5, 1, 1000), "f")], np.ones((5, 1), "f"))
     assert 5 <= len(sample["weights"]) <= 10
     assert jax.tree.leaves(sample["positions"])[0].shape[1:] == (1, 1000)
+
+
+def test_one_wide_coordinate_of_many_is_found():
+    """Its mean over all hardly changes; and with none, chance finds none."""
+    generator = np.random.default_rng(1)
+    for number in range(20):
+        x = generator.normal(size=(4, scrutiny.NUM_WIDTH_DRAWS, 50))
+        right = (x**2).reshape(4, 4, -1, 50).mean(axis=2)
+        assert scrutiny.widest(right) < 1.2, number
+        wide = right.copy()
+        wide[..., 7] *= 4
+        assert scrutiny.mean_and_error(wide)[0] < 1.2
+        assert scrutiny.widest(wide) > 1.2

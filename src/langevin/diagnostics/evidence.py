@@ -119,13 +119,16 @@ def _share_not_finite(values: xr.DataArray, chains: np.ndarray) -> float:
     return count / max(total, 1)
 
 
-def _width(result: Result, value: float, error: float) -> list[Finding]:
-    if value < MOST_WIDTH + 3 * error:
+def _width(result: Result, value: float, error: float, widest: float) -> list[Finding]:
+    if value < MOST_WIDTH + 3 * error and widest < MOST_WIDTH:
         return []
+    what = f"The draws are about {np.sqrt(value):.2f} times as wide as the posterior"
+    if value < MOST_WIDTH + 3 * error:
+        what = f"In some coordinate the draws are at least {np.sqrt(widest):.2f} times as wide as the posterior"
     return [
         Finding(
             "too wide",
-            f"The draws are about {np.sqrt(value):.2f} times as wide as the posterior, by Stein's identity.",
+            f"{what}, by Stein's identity.",
             "The step is too long for its gradient noise or curvature: sds and intervals are too large.",
             f"Take larger minibatches, or {_shorter(result.method)}.",
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from langevin.contracts import Plan, Position, State
 from langevin.geometry import beyond, drifting
-from langevin.geometry.scrutiny import NUM_WIDTH_DRAWS, mean_and_error, noise_at_draws, noise_ratio, width
+from langevin.geometry.scrutiny import NUM_WIDTH_DRAWS, mean_and_error, noise_at_draws, noise_ratio, widest, width
 from langevin.posterior import Posterior
 from langevin.run.compilation import Programs
 from langevin.tuning import Tuning
@@ -50,8 +50,9 @@ def evidence_of(
     some = jax.tree.map(lambda leaf: leaf[:, chosen], sample)
     weights = np.swapaxes(state["sample"]["weights"], 0, 1)[:, chosen] * running[:, None].astype(np.float64)
     middle = jax.tree.map(lambda leaf: np.tensordot(weights / weights.sum(), leaf, 2).astype(leaf.dtype), some)
-    value, error = mean_and_error(width(programs, batches, target, some, middle, seed.child("width"))[running])
-    evidence["width"] = {"value": value, "error": error}
+    blocks = width(programs, batches, target, some, middle, seed.child("width"))[running]
+    value, error = mean_and_error(blocks)
+    evidence["width"] = {"value": value, "error": error, "widest": widest(blocks)}
     if not running.all() or np.ptp(weights) > 0:
         return evidence
     affordable = drifting.affordable(target.num_data, plan.num_chains, NUM_WIDTH_DRAWS)

@@ -12,7 +12,10 @@ from langevin.tuning import Landscape, Pace
 if TYPE_CHECKING:
     from langevin.methods.stochastic import Stochastic
 
-MOST_AUTOCORRELATION_TIME = 1_000_000
+# The longest autocorrelation time that a run takes into account: more steps than that would have no end, and what the
+# chains then lack is found at their end. Of network-sized models the weights never mix, and need not.
+MOST_TIME, MOST_TIME_OF_LARGE = 10_000, 1_000
+LARGE = 2_000
 # How often a chain should forget: at least so often that four chains give an effective size of about 500, and where
 # steps are cheap, by coordinates times rows that they take in all, more often.
 LEAST_TIMES, MOST_TIMES = 150, 600
@@ -22,18 +25,23 @@ MOST_THIN = 10_000
 
 def pace_of(method: Stochastic, scene: Landscape) -> Pace:
     """The method's pace, but with an autocorrelation time that a run can have."""
-    pace = method.pace(scene)
-    if pace.autocorrelation_time <= MOST_AUTOCORRELATION_TIME:
+    pace, most = method.pace(scene), longest_time(scene.size)
+    if pace.autocorrelation_time <= most:
         return pace
     warnings.warn(
-        f"The autocorrelation time of a chain would be {pace.autocorrelation_time:.0g} steps: the largest curvature is "
-        f"{scene.stiffest / scene.softest:.0g} times the smallest, and the gradient noise {scene.noise:.0g}, in units "
-        f"of the metric. It gets {MOST_AUTOCORRELATION_TIME}. Take metric='auto', larger minibatches, or "
-        "estimator='control_variate'.",
+        f"The autocorrelation time of a chain would be {pace.autocorrelation_time:.2g} steps: the largest curvature is "
+        f"{scene.stiffest / scene.softest:.2g} times the smallest, and the gradient noise {scene.noise:.2g}, in units "
+        f"of the metric. It gets {most}, so the chains may not mix. Try metric='auto', estimator='auto', larger "
+        "minibatches, or method='sghmc'.",
         LangevinWarning,
         stacklevel=2,
     )
-    return pace._replace(autocorrelation_time=float(MOST_AUTOCORRELATION_TIME))
+    return pace._replace(autocorrelation_time=float(most))
+
+
+def longest_time(size: int) -> int:
+    """The longest autocorrelation time, in steps, for a model with so many coordinates."""
+    return MOST_TIME_OF_LARGE if size > LARGE else MOST_TIME
 
 
 def thin_of(time: float, num_draws: int, work: int) -> int:

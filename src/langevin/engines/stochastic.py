@@ -25,7 +25,7 @@ import numpy as np
 from langevin.contracts import Chunk, Draws, Outcome, Plan, State
 from langevin.engines.chains import Carry, Chains, Recorded, tenths
 from langevin.engines.checking import evidence_of
-from langevin.engines.pacing import pace_of, thin_of, warn_of_width
+from langevin.engines.pacing import longest_time, pace_of, thin_of, warn_of_width
 from langevin.engines.space import Space
 from langevin.errors import SamplingError
 from langevin.geometry import landscape
@@ -38,6 +38,7 @@ from langevin.geometry.scrutiny import (
     mean_and_error,
     noise_at_draws,
     noise_ratio,
+    widest,
     width,
 )
 from langevin.geometry.starts import unflattened
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from langevin.methods.stochastic import Stochastic
 
 MOST_HALVINGS = 4
+# Of a coordinate, as the square of a ratio of sds, beyond what may be chance.
+MOST_WIDTH = 1.2
 # Estimates of an autocorrelation time are noisy: less is not taken for a fault; and a burn-in gets longer so often.
 MOST_SLOWER = 2.5
 USUALLY_SLOWER = 1.5
@@ -69,6 +72,7 @@ class StochasticEngine:
         self._method, self._target, self._plan = method, target, plan
         self._space = Space(target, plan, twice=True)
         self._programs = self._space.programs
+        self._size = sum(np.size(leaf) for leaf in jax.tree.leaves(self._space.example))
         seed = plan.seed.child("geometry")
         self._finder = Finder(self._space.laid_out, self._space.example, plan.batches, self._programs, seed)
         self._chains: dict[Any, Chains] = {}
@@ -189,11 +193,12 @@ class StochasticEngine:
         lost = bool((np.asarray(carry.stopped) >= 0).any())
         here = tuple(jax.tree.leaves(carry.state.position))
         looked_at = self._space.tree([np.swapaxes(leaf, 0, 1) for leaf in state["recent"]])
-        value, error = math.inf, 0.0
+        value, error, worst = math.inf, 0.0, math.inf
         if not lost:
             arguments = (self._plan.batches, self._laid_out(state), looked_at, tuning.centre, seed.child("width"))
-            value, error = mean_and_error(width(self._programs, *arguments))
-        fine = value < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error
+            blocks = width(self._programs, *arguments)
+            value, error, worst = *mean_and_error(blocks), widest(blocks)
+        fine = value < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error and worst < MOST_WIDTH
         if fine and state["longer"] < MOST_LONGER:
             again = self._with_noise_here(state, looked_at, here, seed)
             if again is not None:
@@ -201,8 +206,9 @@ class StochasticEngine:
         slower = self._slower(state) if fine else 1.0
         if slower > MOST_SLOWER and state["longer"] < MOST_LONGER:
             # It takes longer to forget than the shape of the posterior made one think: again, and look for longer.
-            time = min(slower, MOST_STRETCH) * state["autocorrelation_time"]
-            return self._again(state | {"autocorrelation_time": time}, here)
+            time = min(min(slower, MOST_STRETCH) * state["autocorrelation_time"], longest_time(self._size))
+            if time > state["autocorrelation_time"]:
+                return self._again(state | {"autocorrelation_time": time}, here)
         if fine or state["attempt"] - state["longer"] == MOST_HALVINGS:
             if not fine:
                 warn_of_width(type(self._method).__name__, MOST_HALVINGS, None if lost else value)
@@ -281,8 +287,7 @@ class StochasticEngine:
             thin = 1
             if time is not None:
                 rows = self._target.num_data if self._plan.batches is None else self._plan.batches.size
-                size = sum(np.size(leaf) for leaf in jax.tree.leaves(self._space.example))
-                thin = thin_of(time, self._plan.num_draws, rows * size)
+                thin = thin_of(time, self._plan.num_draws, rows * self._size)
         cycle = self._method.cycle(self._plan.num_draws, thin)
         tuning = self._tuning(state)._replace(cycle=cycle[1:])
         more = {"phase": "sampling", "chains": None, "recent": (), "thin": thin, "cycle": cycle}

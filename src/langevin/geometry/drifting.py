@@ -28,7 +28,7 @@ MOST_GRADIENTS = 200_000_000
 MOST_AT_ONCE = 2_000_000
 LEAST_DRAWS = 10
 NUM_BLOCKS = 4
-CHANCE = 0.001
+CHANCE = 0.01
 
 
 def affordable(num_data: int, num_chains: int, num_draws: int) -> int:

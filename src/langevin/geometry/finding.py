@@ -35,7 +35,8 @@ FEW = 128
 CHEAP = 600_000
 STEPS_A_ROUND = 4000
 STEPS_A_CALL = 500
-MOST_ROUNDS = 5
+# So many, and more while some fit is still on its way.
+ROUNDS, MOST_ROUNDS = 5, 12
 RATE, LAST_RATE = 0.05, 1e-2
 CLIMB, LAST_CLIMB = 0.1, 1e-4
 AVERAGED = 0.25
@@ -288,22 +289,26 @@ class Finder:
             np.asarray([count, step], np.int32),
         )
         step += count
+        late = np.asarray(fits.bound, np.float64) / STEPS_A_CALL
         if step % STEPS_A_CALL == 0:
-            bound = np.mean(np.asarray(fits.bound, np.float64)) / STEPS_A_CALL
-            state = state | {"bounds": np.append(state["bounds"], bound)}
+            state = state | {"bounds": np.append(state["bounds"], late.max())}
             fits = fits._replace(bound=np.zeros_like(np.asarray(fits.bound)))
         state = state | {"step": step, "fits": tuple(jax.tree.leaves(fits))}
         if step == STEPS_A_ROUND:
-            state = self._after_round(state, fits)
+            state = self._after_round(state, fits, late)
         return state, count, number * STEPS_A_ROUND + step, MOST_ROUNDS * STEPS_A_ROUND
 
-    def _after_round(self, state: State, fits: online.Fits) -> State:
+    def _after_round(self, state: State, fits: online.Fits, late: np.ndarray) -> State:
+        """What was found, or another round. `late` has the bound of each fit of late."""
         averaged = int(AVERAGED * STEPS_A_ROUND)
         mean, log_scale = (
             np.asarray(origin, np.float64) + np.asarray(total, np.float64) / averaged
             for origin, total in zip(fits.origin, fits.sums, strict=True)
         )
         target, number = self.target(state), state["round"]
+        # A fit that is far lower than the best would take long to arrive: it goes on from there.
+        behind = late < late.max() - FAINT - 0.02 * self._size
+        mean, log_scale = (np.where(behind[:, None], part[np.argmax(late)], part) for part in (mean, log_scale))
         scale = np.exp(log_scale)
         if not state["placed"]:
             noise = self._seed.child("centring").generator().standard_normal((recentring.NUM_DRAWS, self._size))
@@ -317,7 +322,8 @@ class Finder:
         if number > 0:
             apart = np.abs(mean - state["anchor"]) / scale
             error = float(max(_spread(mean / scale.mean(axis=0)), _spread(np.log(scale)), apart.mean(axis=0).max() / 4))
-        if number > 0 and (error < MOST_DISAGREEMENT or number + 1 >= MOST_ROUNDS):
+            error = np.inf if behind.any() else error
+        if number > 0 and (error < MOST_DISAGREEMENT or number + 1 >= (MOST_ROUNDS if behind.any() else ROUNDS)):
             centre, scale = mean.mean(axis=0), np.exp(np.log(scale).mean(axis=0))
             found = Found(state["centring"], centre, scale, mean, error, state["bounds"], np.zeros((2, 0)))
             return state | {"found": found._asdict()}

@@ -21,6 +21,7 @@ from langevin.tuning import Tuning
 NUM_NOISE_DRAWS = 4
 NUM_WIDTH_DRAWS = 40
 MOST_BYTES = 200_000_000
+CHANCE = 0.01
 
 
 def width(
@@ -28,8 +29,8 @@ def width(
 ) -> np.ndarray:
     """How wide draws are, by Stein's identity.
 
-    -E[(x - centre) . grad log p(x)] / d is 1 under the posterior, for any centre, and the square of the relative width
-    under a wider Gaussian. Stochastic gradients leave it unbiased.
+    -E[(x - centre)_i grad_i log p(x)] is 1 under the posterior, for each coordinate i and any centre, and the square of
+    the relative width under a wider Gaussian. Stochastic gradients leave it unbiased.
 
     Args:
         programs: The compiled programs of the run.
@@ -40,19 +41,32 @@ def width(
         seed: For the minibatches.
 
     Returns:
-        Its mean over four blocks of each chain, (chains, 4); see `mean_and_error`.
+        Its mean over four blocks of each chain, (chains, 4, coordinates); see `mean_and_error` and `widest`.
     """
     num_chains = len(jax.tree.leaves(positions)[0])
     products = programs(_products, batches, posterior, positions, centre, seed.key_words())
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(products, np.float64).reshape(num_chains, 4, -1).mean(axis=2)
+        return np.asarray(products, np.float64).reshape(num_chains, 4, -1, products.shape[-1]).mean(axis=2)
 
 
 def mean_and_error(blocks: np.ndarray) -> tuple[float, float]:
-    """The mean over blocks and its standard error; infinite where they are not finite."""
+    """The mean over blocks and coordinates and its standard error; infinite where they are not finite."""
     if not np.isfinite(blocks).all():
         return math.inf, 0.0
+    blocks = blocks.mean(axis=-1)
     return float(blocks.mean()), float(blocks.std(ddof=1) / math.sqrt(blocks.size))
+
+
+def widest(blocks: np.ndarray) -> float:
+    """The largest mean of a coordinate, less what may be chance; infinite where they are not finite."""
+    from scipy.special import stdtrit
+
+    if not np.isfinite(blocks).all():
+        return math.inf
+    by_block = blocks.reshape(-1, blocks.shape[-1])
+    count, size = by_block.shape
+    most = float(-stdtrit(count - 1, CHANCE / max(size, 1)))
+    return float(np.max(by_block.mean(axis=0) - most * by_block.std(axis=0, ddof=1) / math.sqrt(count), initial=0.0))
 
 
 def _products(
@@ -66,7 +80,7 @@ def _products(
             batch = batches.take(posterior.data, posterior.num_data, key, step)
         gradient, _ = ravel_pytree(jax.grad(posterior.log_density)(position, batch))
         gap = ravel_pytree(position)[0] - ravel_pytree(centre)[0]
-        return -jnp.vdot(gap, gradient) / gap.size
+        return -gap * gradient
 
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions)
     return jax.lax.map(one, (flat, jnp.arange(len(jax.tree.leaves(flat)[0]))))
