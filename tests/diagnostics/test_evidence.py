@@ -239,7 +239,7 @@ def test_findings_have_names_and_numbers():
     lost = {"stopped": np.array([3, -1, -1, -1])}
     assert "Chain 2 never moved" in text("stuck", result=result(replaced(1.0, [0, 2]), lost))
     assert "50 % of the values of 'y'" in text("finite", result=result(y=np.where(np.arange(500) % 2, GOOD, np.nan)))
-    assert "1.41 times as wide" in text("width", value=2.0, error=0.01)
+    assert "1.41 times as wide" in text("width", value=2.0, error=0.01, widest=2.0)
     assert "9 times what warm-up measured" in text("noise", ratio=9.0)
     assert "2 trajectories diverged (0.1 %)" in text(
         "trajectories", result=result(stats={"diverging": at([0, 1], [5, 6])})

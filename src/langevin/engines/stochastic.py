@@ -30,7 +30,7 @@ from langevin.engines.space import Space
 from langevin.errors import SamplingError
 from langevin.geometry import landscape
 from langevin.geometry.finding import Finder
-from langevin.geometry.measuring import mean_over_chains, measured
+from langevin.geometry.measuring import evened, mean_over_chains, measured
 from langevin.geometry.scrutiny import (
     add_to_sample,
     autocorrelation_time,
@@ -41,7 +41,7 @@ from langevin.geometry.scrutiny import (
     widest,
     width,
 )
-from langevin.geometry.starts import unflattened
+from langevin.geometry.starts import flattened, unflattened
 from langevin.posterior import Posterior
 from langevin.run.compilation import import_beside
 from langevin.run.seeds import Seed
@@ -235,13 +235,18 @@ class StochasticEngine:
         noise = noise_at_draws(self._programs, *arguments)
         if 1 / MOST_NOISE_RATIO < noise_ratio(noise, tuning) < MOST_NOISE_RATIO:
             return None
-        scene = Landscape(*state["scene"])._replace(noise=float(noise.max()))
+        metric, here_noise, slower = tuning.metric, unflattened(self._space.example, noise), 1.0
+        if self._method.metric == "auto":
+            metric, here_noise, slower = evened(metric, here_noise)
+        scene = Landscape(*state["scene"])
+        scene = scene._replace(noise=float(flattened(here_noise).max()), softest=scene.softest * slower)
         step_size, time = pace_of(self._resolved(state), scene)
         if time > MOST_LONGER_BY_NOISE * state["autocorrelation_time"]:
             # Not a correction any more: something is wrong, and the noise at the draws will say so.
             return None
         tuning = tuning._replace(
-            gradient_noise=unflattened(self._space.example, noise),
+            metric=metric,
+            gradient_noise=here_noise,
             step_size=np.asarray(step_size, tuning.step_size.dtype),
         )
         more = {"tuning": tuning.as_plain(), "scene": tuple(scene), "autocorrelation_time": time}

@@ -121,7 +121,11 @@ class Finder:
             both = np.concatenate([starts, np.zeros_like(starts[:1])])
             climb = {"climb": climbing.begin(both), "most_climbs": climbing.MOST_CLIMBS, "retried": 0}
             return state | climb | {"on_all_rows": self._sample is None}
-        return state | {"bounds": np.zeros(0)} | self._next_round(0, online.begin(starts.astype(self._dtype)))
+        return (
+            state
+            | {"bounds": np.zeros(0), "rounds": ()}
+            | self._next_round(0, online.begin(starts.astype(self._dtype)))
+        )
 
     def advance(self, state: State, limit: int) -> tuple[State, int, int, int]:
         """At most so many steps; the state, how many there were, how many of the stage are done, and of how many."""
@@ -319,10 +323,13 @@ class Finder:
             scale = np.where(self._adjusted, np.abs(there - here), scale)
             mean, target = here, target.with_centring(centring)
         error = np.inf
-        if number > 0:
+        if number > 0 and not behind.any():
             apart = np.abs(mean - state["anchor"]) / scale
-            error = float(max(_spread(mean / scale.mean(axis=0)), _spread(np.log(scale)), apart.mean(axis=0).max() / 4))
-            error = np.inf if behind.any() else error
+            # What there is of rounds before counts too: the noise of scales is averaged over all of them.
+            state = state | {"rounds": (*state["rounds"], (mean, np.log(scale)))}
+            mean, log_scale = (np.mean(part, axis=0) for part in zip(*state["rounds"], strict=True))
+            scale = np.exp(log_scale)
+            error = float(max(_spread(mean / scale.mean(axis=0)), _spread(log_scale), apart.mean(axis=0).max() / 4))
         if number > 0 and (error < MOST_DISAGREEMENT or number + 1 >= (MOST_ROUNDS if behind.any() else ROUNDS)):
             centre, scale = mean.mean(axis=0), np.exp(np.log(scale).mean(axis=0))
             found = Found(state["centring"], centre, scale, mean, error, state["bounds"], np.zeros((2, 0)))

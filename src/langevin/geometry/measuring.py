@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 NUM_PLACES = 4
 # In units of the curvature: less gradient noise than this is not worth a better estimator.
 LEAST_NOISE = 0.5
+# A coordinate with so many times the median noise gets a smaller metric.
+UNUSUAL = 3.0
+SLOW = 0.02
 
 
 class Measured(NamedTuple):
@@ -85,10 +88,31 @@ def measured(
         metric = own
         stiffest, softest = _spectrum_of(programs, target, found, centre, own, seed)
         noise = None if batches is None else noise_in(own, batches, estimator)
-    variance = None if noise is None else noise.variance
-    largest = 0.0 if noise is None else _largest(noise)
+    if noise is None:
+        tuning = Tuning(metric=metric, centre=centre, stiffest=stiffest)
+        return Measured(tuning, Landscape(stiffest, softest, 0.0, len(found.centre)), typical, estimator)
+    variance = noise.variance
+    if own is None:
+        metric, variance, slower = evened(metric, variance)
+        softest *= slower
     tuning = Tuning(metric=metric, centre=centre, gradient_noise=variance, stiffest=stiffest)
-    return Measured(tuning, Landscape(stiffest, softest, largest, len(found.centre)), typical, estimator)
+    scene = Landscape(stiffest, softest, float(flattened(variance).max()), len(found.centre))
+    return Measured(tuning, scene, typical, estimator)
+
+
+def evened(metric: Metric | None, noise: Position) -> tuple[Metric | None, Position, float]:
+    """A diagonal metric that is smaller where the gradient noise is far above the usual, and the noise in its units.
+
+    One step serves all coordinates: without this, the noise of a few (the effects of groups with few rows) would make
+    it short for all. These few are as slow as before. Returned is also by how much slow coordinates are slower: not the
+    slowest one, whose noise is poorly known.
+    """
+    if not isinstance(metric, Diagonal):
+        return metric, noise, 1.0
+    level = max(UNUSUAL * float(np.median(flattened(noise))), LEAST_NOISE)
+    share = jax.tree.map(lambda leaf: np.minimum(1, level / np.maximum(leaf, 1e-30)).astype(leaf.dtype), noise)
+    times = lambda tree: jax.tree.map(lambda leaf, part: np.asarray(leaf) * part, tree, share)  # noqa: E731
+    return Diagonal(times(metric.variance)), times(noise), float(np.quantile(flattened(share), SLOW))
 
 
 def _largest(noise: landscape.Noise) -> float:
