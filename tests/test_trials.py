@@ -85,26 +85,22 @@ def test_what_full_rank_claims_of_its_error_is_so(seed):
     check(fit, *closed_form(x, y), most_shift=0.05, most_ratio=0.03)
 
 
-# The noise of twelve rows is poorly known, and may be found to be another one than was measured.
+# The noise of sixty rows is poorly known, and may be found to be another one than was measured.
 @pytest.mark.filterwarnings("ignore:The gradient noise")
 @pytest.mark.parametrize("method", [lv.VI("fullrank"), "sgld", "sghmc"])
 def test_rates_with_rare_columns(method):
-    """Columns of ones and zeros, of which the rarest has 12 rows."""
+    """Columns of ones and zeros, of which the rarest has 60 rows."""
     rng = np.random.default_rng(0)
     count = 30_000
     x = np.concatenate([np.ones((count, 1)), rng.normal(size=(count, 2)), np.zeros((count, 3))], axis=1)
-    for column, rows in zip((3, 4, 5), (12, 100, 3000), strict=True):
+    for column, rows in zip((3, 4, 5), (60, 300, 3000), strict=True):
         x[rng.choice(count, rows, replace=False), column] = 1
     exposure = rng.uniform(0.1, 1, size=count)
     y = rng.poisson(exposure * np.exp(x @ [-1.5, 0.3, -0.2, 1.0, 0.5, -0.5]))
     fit = lv.fit(rates, {"x": x, "exposure": exposure, "y": y}, method, batch_size=1000, progress=False)
     offset = np.log(exposure)
     mean, sd = laplace(x, y, 2.0, lambda eta: np.exp(eta + offset), lambda mean: mean)
-    # The posterior of the rarest is skewed: its mean is not its mode.
-    rest = np.arange(6) != 3
-    draws = fit.posterior["w"].values.reshape(-1, 6)
-    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean)[rest] / sd[rest], 0.2)
-    np.testing.assert_allclose(draws.std(axis=0) / sd, 1, atol=0.15)
+    check(fit, mean, sd)
 
 
 @quiet

@@ -48,6 +48,7 @@ def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> Verdict:
     # Chains that have not mixed have no width yet; and those that never moved are not compared.
     hidden = {"too wide", "drifting"} if codes & {"not mixed", "few draws"} else set()
     hidden |= {"not mixed", "few draws", "too wide", "drifting"} if "stuck" in codes else set()
+    hidden |= {"drifting"} if "too wide" in codes else set()
     # A q that is too narrow everywhere is said to be so: that the posterior is wider is the same again.
     hidden |= {"elsewhere"} if "far off" in codes else set()
     return Verdict(finding for finding in findings if finding.code not in hidden)
