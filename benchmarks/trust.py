@@ -29,7 +29,7 @@ from tables import RESULTS
 from trust_cases import LONG_STEPS, SETTINGS, cases_of, fitted
 
 # Seconds of processor time for a case, and of the clock, in case that a process sleeps.
-LIMIT, WALL_LIMIT = 60.0, 300.0
+LIMIT, WALL_LIMIT = 40.0, 300.0
 MOST_MEAN_ERROR, MOST_SD_ERROR = 0.2, 0.15
 # An allowance for Monte Carlo error beyond that of a hundred effective draws would let any short run pass.
 NUM_ERRORS, MOST_MONTE_CARLO = 3, 0.1
