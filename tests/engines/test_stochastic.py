@@ -179,3 +179,16 @@ def test_a_start_that_is_never_finite_names_the_site():
 
     with pytest.raises(lv.SamplingError, match=r"'y'.*row"):
         lv.fit(broken, {"y": np.array([0.1, 1e9])}, "sgld", batch_size=1, progress=False)
+
+
+@pytest.mark.parametrize("method", [lv.SGLD(), lv.SGLD(step_size=1e-5)])
+def test_burn_in_knows_how_many_steps_come_after_it(method):
+    x, y = logistic(500, np.ones(2))
+    posterior = Program(model).posterior(as_table({"x": x, "y": y}), minibatch=True)
+    plan = Plan(2, 100, 30, None, lv.Batches(50).resolved(500, False), Seed.of(0), Keep())
+    engine = StochasticEngine(method, posterior, plan)
+    state, chunk, later = engine.begin(), None, None
+    while chunk is None or not chunk.finished:
+        state, chunk = engine.advance(state, 10_000)
+        later = chunk.later if chunk.phase == "burn-in" else later
+    assert later == pytest.approx(chunk.total, rel=1.0)

@@ -183,6 +183,7 @@ class StochasticEngine:
             old = state["recent"] or [leaf[:0] for leaf in new]
             state["recent"] = tuple(np.concatenate(pair) for pair in zip(old, new, strict=True))
         chunk = _chunk(before, state, carry, NUM_BURN_IN_DRAWS * stride)
+        chunk = chunk._replace(later=self._plan.num_draws * self._thin(time))
         if state["chains"]["drawn"] < NUM_BURN_IN_DRAWS:
             return state, chunk
         return self._judged(state, carry), chunk
@@ -270,7 +271,7 @@ class StochasticEngine:
             return self._ready(state), Chunk("burn-in", 1, 1, 1)
         before, lengths = state, tenths(self._plan.num_warmup)
         state, carry, _ = self._advanced(state, limit, len(lengths), lengths.__getitem__)
-        chunk = _chunk(before, state, carry, sum(lengths))
+        chunk = _chunk(before, state, carry, sum(lengths))._replace(later=self._plan.num_draws * self._thin(None))
         if state["chains"]["drawn"] < len(lengths):
             return state, chunk
         tuning, positions, batches = self._tuning(state), carry.state.position, self._plan.batches
@@ -287,16 +288,18 @@ class StochasticEngine:
 
     def _ready(self, state: State) -> State:
         """The state at the beginning of sampling."""
-        thin, time = self._plan.thin, state["autocorrelation_time"]
-        if thin is None:
-            thin = 1
-            if time is not None:
-                rows = self._target.num_data if self._plan.batches is None else self._plan.batches.size
-                thin = thin_of(time, self._plan.num_draws, rows * self._size)
+        thin = self._thin(state["autocorrelation_time"])
         cycle = self._method.cycle(self._plan.num_draws, thin)
         tuning = self._tuning(state)._replace(cycle=cycle[1:])
         more = {"phase": "sampling", "chains": None, "recent": (), "thin": thin, "cycle": cycle}
         return state | more | {"tuning": tuning.as_plain()}
+
+    def _thin(self, time: float | None) -> int:
+        """How many steps there are to a draw, by the autocorrelation time if it is known."""
+        if self._plan.thin is not None or time is None:
+            return self._plan.thin or 1
+        rows = self._target.num_data if self._plan.batches is None else self._plan.batches.size
+        return thin_of(time, self._plan.num_draws, rows * self._size)
 
     def _sample(self, state: State, limit: int) -> tuple[State, Chunk]:
         thin, (draws_a_cycle, _, exploring) = state["thin"], state["cycle"]
