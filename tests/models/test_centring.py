@@ -10,7 +10,7 @@ from numpyro.infer.util import log_density
 
 import langevin as lv
 from langevin.data.table import as_table
-from langevin.models.centring import can_be_noncentred, from_noise
+from langevin.models.centring import can_be_noncentred, from_noise, placed, recentred
 from langevin.models.program import Program
 
 TRIL = np.array([[1.5, 0.0], [-0.4, 0.7]])
@@ -38,6 +38,34 @@ def test_density_of_the_noise_is_that_of_the_site_and_of_the_map(family):
     matrix = np.reshape(jax.jacobian(flat)(jnp.ravel(noise)), (noise.size, noise.size))
     expected = jnp.sum(family.log_prob(value)) + np.linalg.slogdet(matrix)[1]
     np.testing.assert_allclose(jnp.sum(log_density), expected, rtol=1e-4, atol=1e-4)
+
+
+def centrings(family, seed):
+    """0, 1, and for each element any between; a multivariate site is at either end."""
+    shape = family.shape()
+    between = np.random.default_rng(seed).uniform(0.1, 0.9, size=shape)
+    return [np.zeros(shape), np.ones(shape), *([] if family is FAMILIES["multivariate"] else [between])]
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES.values() if f is not FAMILIES["masked"]])
+def test_density_of_a_site_that_is_partly_centred(family):
+    """Of z: that of the site, and of the map from z to it."""
+    z = jax.random.normal(jax.random.key(1), family.shape()) * 0.5 + 0.3
+    for centring in centrings(family, 0):
+        value, log_density = placed(family, z, centring)
+        flat = lambda z, c=centring: jnp.ravel(placed(family, z.reshape(c.shape), c)[0])  # noqa: E731
+        matrix = np.reshape(jax.jacobian(flat)(jnp.ravel(z)), (z.size, z.size))
+        expected = jnp.sum(family.log_prob(value)) + np.linalg.slogdet(matrix)[1]
+        np.testing.assert_allclose(jnp.sum(log_density), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES.values() if f is not FAMILIES["masked"]])
+def test_another_centring_has_the_same_site(family):
+    z = jax.random.normal(jax.random.key(1), family.shape()) * 0.5 + 0.3
+    for before in centrings(family, 0):
+        for after in centrings(family, 1):
+            moved = recentred(family, z, before, after)
+            np.testing.assert_allclose(placed(family, moved, after)[0], placed(family, z, before)[0], rtol=1e-4)
 
 
 def test_which_can_be():
