@@ -17,9 +17,10 @@ from langevin.diagnostics.findings import Finding, Result, Verdict
 from langevin.diagnostics.mixing import mixing
 
 MOST_NOISE_RATIO = 2.5
-MOST_WIDTH = 1.2
+# As squares of ratios of sds: of all coordinates together, and of one.
+MOST_WIDTH, MOST_WIDEST = 1.1, 1.2
 # In sds, and as a logarithm, beyond what may be chance.
-MOST_DRIFT_OF_MEAN, MOST_DRIFT_OF_SD = 0.1, 0.1
+MOST_DRIFT_OF_MEAN, MOST_DRIFT_OF_SD = 0.06, 0.06
 # How much wider the posterior may be than the draws, as far as a look beyond them can tell.
 MOST_MISSED = 1.4
 MOST_DEEP = 0.01
@@ -121,7 +122,7 @@ def _share_not_finite(values: xr.DataArray, chains: np.ndarray) -> float:
 
 
 def _width(result: Result, value: float, error: float, widest: float) -> list[Finding]:
-    if value < MOST_WIDTH + 3 * error and widest < MOST_WIDTH:
+    if value < MOST_WIDTH + 3 * error and widest < MOST_WIDEST:
         return []
     what = f"The draws are about {np.sqrt(value):.2f} times as wide as the posterior"
     if value < MOST_WIDTH + 3 * error:

@@ -46,7 +46,7 @@ def evidence_of(
     count = jax.tree.leaves(sample)[0].shape[1]
     if count < NUM_WIDTH_DRAWS:
         return evidence
-    chosen = np.linspace(0, count - 1, NUM_WIDTH_DRAWS).astype(int)
+    chosen = np.arange(count - count % 4)
     some = jax.tree.map(lambda leaf: leaf[:, chosen], sample)
     weights = np.swapaxes(state["sample"]["weights"], 0, 1)[:, chosen] * running[:, None].astype(np.float64)
     middle = jax.tree.map(lambda leaf: np.tensordot(weights / weights.sum(), leaf, 2).astype(leaf.dtype), some)
@@ -55,9 +55,9 @@ def evidence_of(
     evidence["width"] = {"value": value, "error": error, "widest": widest(blocks)}
     if not running.all() or np.ptp(weights) > 0:
         return evidence
-    affordable = drifting.affordable(target.num_data, plan.num_chains, NUM_WIDTH_DRAWS)
+    affordable = drifting.affordable(target.num_data, plan.num_chains, len(chosen))
     if affordable:
-        fewer = np.linspace(0, NUM_WIDTH_DRAWS - 1, affordable).astype(int)
+        fewer = np.linspace(0, len(chosen) - 1, affordable).astype(int)
         few = jax.tree.map(lambda leaf: leaf[:, fewer], some)
         known = tuning if state["scene"] is not None else None
         evidence["drift"] = drifting.drift(programs, target, known, few, seed.child("drift"))

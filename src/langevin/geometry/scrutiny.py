@@ -20,7 +20,8 @@ from langevin.tuning import Tuning
 
 NUM_NOISE_DRAWS = 4
 NUM_WIDTH_DRAWS = 40
-MOST_BYTES = 200_000_000
+MOST_BYTES, FEW_BYTES = 200_000_000, 4_000_000
+MOST_SAMPLED = 400
 CHANCE = 0.01
 
 
@@ -36,15 +37,16 @@ def width(
         programs: The compiled programs of the run.
         batches: How minibatches are drawn; None for all rows.
         posterior: The target.
-        positions: The draws, of shape (chains, 40, ...).
+        positions: The draws, of shape (chains, draws, ...), a multiple of 4.
         centre: Any point, best the middle.
         seed: For the minibatches.
 
     Returns:
         Its mean over four blocks of each chain, (chains, 4, coordinates); see `mean_and_error` and `widest`.
     """
-    num_chains = len(jax.tree.leaves(positions)[0])
-    products = programs(_products, batches, posterior, positions, centre, seed.key_words())
+    num_chains, num_draws = jax.tree.leaves(positions)[0].shape[:2]
+    static = (batches, num_chains * num_draws)
+    products = programs(_products, static, posterior, positions, centre, seed.key_words())
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(products, np.float64).reshape(num_chains, 4, -1, products.shape[-1]).mean(axis=2)
 
@@ -70,8 +72,10 @@ def widest(blocks: np.ndarray) -> float:
 
 
 def _products(
-    batches: Batches | None, posterior: Posterior, positions: Position, centre: Position, words: jax.Array
+    static: tuple[Batches | None, int], posterior: Posterior, positions: Position, centre: Position, words: jax.Array
 ) -> jax.Array:
+    batches, count = static
+
     def one(inputs: Any) -> jax.Array:
         position, step = inputs
         batch = None
@@ -83,7 +87,7 @@ def _products(
         return -gap * gradient
 
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions)
-    return jax.lax.map(one, (flat, jnp.arange(len(jax.tree.leaves(flat)[0]))))
+    return jax.lax.map(one, (flat, jnp.arange(count)))
 
 
 def noise_at_draws(
@@ -149,6 +153,8 @@ def begin_sample() -> State:
 def add_to_sample(sample: State, leaves: list[np.ndarray], weights: np.ndarray) -> State:
     """Evenly spread draws of a run, 40 to 80 of each chain once there are as many: every draw, every other, ...
 
+    Of small models up to 400.
+
     Args:
         sample: What there is.
         leaves: The next positions: arrays (draws, chains, ...).
@@ -161,7 +167,8 @@ def add_to_sample(sample: State, leaves: list[np.ndarray], weights: np.ndarray) 
     old = (*sample["positions"], sample["weights"]) if sample["positions"] else tuple(part[:0] for part in new)
     parts = tuple(np.concatenate(pair) for pair in zip(old, new, strict=True))
     bytes_a_draw = max(sum(part[0].nbytes for part in parts) if len(parts[0]) else 1, 1)
-    most = int(np.clip(MOST_BYTES // bytes_a_draw, 4, 2 * NUM_WIDTH_DRAWS))
+    enough = max(2 * NUM_WIDTH_DRAWS, min(FEW_BYTES // bytes_a_draw, MOST_SAMPLED))
+    most = int(np.clip(MOST_BYTES // bytes_a_draw, 4, enough))
     while len(parts[0]) > most:
         every, parts = 2 * every, tuple(part[::2] for part in parts)
     return {"every": every, "seen": seen + count, "positions": parts[:-1], "weights": parts[-1]}
