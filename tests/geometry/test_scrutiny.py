@@ -71,7 +71,7 @@ def test_the_noise_at_draws_is_compared_with_what_was_expected(expected, ratio):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 150), min_size=1, max_size=12))
 def test_a_sample_grows_the_same_however_draws_come(counts):
-    """Every draw, every other, ...: 40 to 80 of them once there are as many, evenly spread."""
+    """Every draw, every other, ...: 200 to 400 of them once there are as many, evenly spread."""
     total, sample, seen = sum(counts), scrutiny.begin_sample(), 0
     numbers = np.arange(total, dtype=np.float32)
     position, weights = np.stack([numbers, -numbers], axis=1)[..., None], np.stack([numbers, 2 * numbers], axis=1)
@@ -80,7 +80,7 @@ def test_a_sample_grows_the_same_however_draws_come(counts):
         sample = scrutiny.add_to_sample(sample, [position[part]], weights[part])
         seen += count
     every = 1
-    while -(-total // every) > 2 * scrutiny.NUM_WIDTH_DRAWS:
+    while -(-total // every) > scrutiny.MOST_SAMPLED:
         every *= 2
     np.testing.assert_array_equal(sample["positions"][0], position[::every])
     np.testing.assert_array_equal(sample["weights"], weights[::every])
