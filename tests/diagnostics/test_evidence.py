@@ -154,6 +154,7 @@ CASES = {
         Case([], {"khat": 0.8, "efficiency": 0.95, "count": 4000}),
         # Ratios that are worth so few draws tell nothing else.
         Case(["far off"], {"khat": 0.6, "efficiency": 0.01, "count": 4000}),
+        Case(["unchecked"], {"khat": 0.6, "efficiency": 0.15, "count": 4000}),
         Case([], {"khat": None, "efficiency": 0.1, "count": 20}),
         Case(["far off"], {"khat": np.inf, "efficiency": 0.0, "count": 4000}),
     ],
