@@ -70,9 +70,7 @@ def far_off(result: Result, khat: float | None, efficiency: float, count: int) -
     most = largest_khat(count)
     heavy = khat is not None and khat > most and efficiency < LEAST_EFFICIENCY
     # So few draws that even equal ratios are not worth 100 tell nothing by that.
-    useless = efficiency * count < min(LEAST_WORTH, 0.1 * count) or (
-        count >= LEAST_WORTH and efficiency < LEAST_TELLING
-    )
+    useless = efficiency * count < min(LEAST_WORTH, 0.1 * count)
     shift = _worst_shift(result)
     if khat is None:
         return []
