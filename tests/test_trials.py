@@ -72,6 +72,7 @@ def test_twenty_columns_two_of_which_are_nearly_the_same(seed):
     y = x @ rng.normal(size=20) + rng.normal(size=20_000)
     fit = lv.fit(linear, {"x": x, "y": y}, lv.VI("fullrank"), batch_size=1000, seed=seed, progress=False)
     check(fit, *closed_form(x, y))
+    assert fit.verdict.word == "trustworthy"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -101,6 +102,7 @@ def test_rates_with_rare_columns(method):
     offset = np.log(exposure)
     mean, sd = laplace(x, y, 2.0, lambda eta: np.exp(eta + offset), lambda mean: mean)
     check(fit, mean, sd)
+    assert fit.verdict.word != "wrong"
 
 
 @quiet

@@ -67,8 +67,8 @@ def fit(
             step size that is given, steps to burn in; a schedule starts anew with the draws.
         num_draws: Draws of each chain.
         thin: Draws (with stochastic gradients, steps) to a draw that is kept. By default 1, except for stochastic
-            gradients with an automatic step size: then so many that the draws of a chain span 150 autocorrelation
-            times (with fewer than 150 draws, one each).
+            gradients with an automatic step size: then so many that the draws of a chain span 150 to 600
+            autocorrelation times (with fewer draws than that, one each).
         batch_size: Rows in a minibatch, or an `lv.Batches`. By default every step sees all rows.
         seed: A whole number or a JAX key. The same seed gives the same bits.
         init: An earlier fit of the same model, by any method (say, by variational inference): the chains start at draws

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 MOST_HALVINGS = 4
 # Of a coordinate, as the square of a ratio of sds, beyond what may be chance.
-MOST_WIDTH = 1.2
+MOST_WIDEST = 1.2
 # Estimates of an autocorrelation time are noisy: less is not taken for a fault; and a burn-in gets longer so often.
 MOST_SLOWER = 2.5
 USUALLY_SLOWER = 1.5
@@ -199,7 +199,7 @@ class StochasticEngine:
             arguments = (self._plan.batches, self._laid_out(state), looked_at, tuning.centre, seed.child("width"))
             blocks = width(self._programs, *arguments)
             value, error, worst = *mean_and_error(blocks), widest(blocks)
-        fine = value < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error and worst < MOST_WIDTH
+        fine = value < (1 + SD_BIAS) ** 2 + 0.1 + 3 * error and worst < MOST_WIDEST
         if fine and state["longer"] < MOST_LONGER:
             again = self._with_noise_here(state, looked_at, here, seed)
             if again is not None:

@@ -249,7 +249,7 @@ class Finder:
         """A look beyond q, by the program that looks at q."""
         if not beyond.is_affordable(self._size, target.num_data):
             return np.zeros((2, 0))
-        count = 2 * len(gaussian.directions(np.random.default_rng(0), self._size))
+        count = 2 * gaussian.num_directions(self._size)
         z = beyond.directions(self._seed.child("beyond").generator(), self._size, count)
         at = (centre + (z @ factor.T if factor.ndim == 2 else z * factor)).astype(self._dtype)
         part = evaluating.parts(target, count)

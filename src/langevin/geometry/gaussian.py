@@ -56,11 +56,16 @@ def begin(centre: np.ndarray, factor: np.ndarray) -> State:
     }
 
 
+def num_directions(size: int) -> int:
+    """How many directions there are: whole blocks of `size`, and at least `LEAST_PAIRS`."""
+    return max(-(-LEAST_PAIRS // size), 1) * size
+
+
 def directions(generator: np.random.Generator, size: int) -> np.ndarray:
     """Rows e: blocks of orthogonal directions, their lengths spread over those of noise; the mean of e e^T is I."""
     from scipy.stats import chi2
 
-    blocks = max(-(-LEAST_PAIRS // size), 1)
+    blocks = num_directions(size) // size
     squares = chi2.ppf((np.arange(blocks) + generator.random()) / blocks, size)
     lengths = np.sqrt(squares * size / squares.mean())
     return np.concatenate([np.linalg.qr(generator.standard_normal((size, size)))[0] * length for length in lengths])
