@@ -120,7 +120,7 @@ def judged(name: str, posterior: Any, method: str, setting: str, automatic: dict
     seconds = round(time.perf_counter() - began, 1)
     moments = reference_of(name, posterior)
     found = compared(fit, posterior, moments, moments.sd)
-    meanfield = method == "vi" and setting not in ("fullrank", "noncentred")
+    meanfield = method == "vi" and setting not in ("default", "fullrank", "noncentred")
     best = False
     if meanfield and not found["right"] and moments.meanfield is not None:
         best = compared(fit, posterior, moments, moments.meanfield)["right"]

@@ -21,11 +21,12 @@ SETTINGS = {
     "cyclicalsgld": ("default", "step x 10"),
     "cyclicalsghmc": ("default", "step x 10"),
     "map": ("default",),
-    "vi": ("default", "fullrank", "20 steps", "200 steps", "rate 5"),
+    "vi": ("default", "meanfield", "fullrank", "20 steps", "200 steps", "rate 5"),
 }
 CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("nuts", "max_depth=2"): {"max_depth": 2},
     ("hmc", "one step"): {"num_steps": 1},
+    ("vi", "meanfield"): {"family": "meanfield"},
     ("vi", "fullrank"): {"family": "fullrank"},
     ("vi", "20 steps"): {"num_steps": 20},
     ("vi", "200 steps"): {"num_steps": 200},

@@ -1,6 +1,6 @@
 """The engine of Gaussian families at their defaults: the nearest q is found by `geometry`, and draws are taken from it.
 
-Phases: "start" (a point with a finite log-density), "mode" and "shape" (see `langevin.geometry.finding`), and
+Phases: "start" (a point with a finite log-density), "mode", "shape" and "groups" (see `langevin.geometry.finding`), and
 "drawing", in blocks of draws.
 """
 
@@ -16,10 +16,14 @@ from langevin.contracts import Chunk, Group, Outcome, Plan, State
 from langevin.engines.drawing import Blocks, parameter_group, ratios_of
 from langevin.engines.space import Space
 from langevin.geometry import beyond
-from langevin.geometry.finding import MOST_DENSE, Finder, Found
+from langevin.geometry.finding import MOST_DENSE, Finder, Found, has_affordable_covariance
+from langevin.geometry.starts import flattened
+from langevin.models.spokes import layout_of
+from langevin.posterior import Posterior
 from langevin.run.compilation import import_beside
 from langevin.variational.families import Family, FullRank, MeanField
 from langevin.variational.fitted import Guide
+from langevin.variational.hierarchical import Hierarchical
 from langevin.variational.objective import OfPositions
 
 if TYPE_CHECKING:
@@ -31,8 +35,22 @@ MOST_ERROR = 0.1
 
 
 def has_nearest(family: Family) -> bool:
-    """Whether geometry finds the nearest q of a family: independent Gaussians, and for few coordinates any Gaussian."""
-    return isinstance(family, MeanField) or (isinstance(family, FullRank) and family.size <= MOST_DENSE)
+    """Whether geometry finds the nearest q of a family."""
+    return isinstance(family, MeanField | Hierarchical) or (isinstance(family, FullRank) and family.size <= MOST_DENSE)
+
+
+def affordable_family(target: Posterior) -> str:
+    """The name of the widest family whose nearest q is found in reasonable time."""
+    example = target.start(np.random.default_rng(0))
+    if has_affordable_covariance(target, flattened(example).size):
+        return "fullrank"
+    return "meanfield" if layout_of(target, example) is None else "hierarchical"
+
+
+def _covariance_of(family: Family) -> Any:
+    if isinstance(family, Hierarchical):
+        return family.layout
+    return "independent" if isinstance(family, MeanField) else "full"
 
 
 class NearestEngine:
@@ -55,7 +73,7 @@ class NearestEngine:
             plan.batches,
             self._space.programs,
             plan.seed.child("geometry"),
-            covariance="independent" if isinstance(objective.family, MeanField) else "full",
+            covariance=_covariance_of(objective.family),
         )
         self._example = objective.init(np.random.default_rng(0))
         self._blocks = Blocks(objective, plan, self._example, self._space.programs)
@@ -129,10 +147,30 @@ class NearestEngine:
     def _fitted(self, found: Found) -> tuple[OfPositions, dict[str, np.ndarray]]:
         """The objective with the centring that was chosen, and the parameters of its family."""
         posterior = self._objective.posterior.with_centring(found.centring)
-        full = found.factor.ndim == 2
-        scale = np.diagonal(found.factor) if full else found.factor
-        parameters = {"mean": found.centre, "log_scale": np.log(scale)}
-        if full:
-            parameters["below"] = np.tril(found.factor / scale[:, None], -1)
+        parameters = _parameters(self._objective.family, found)
         like = jax.tree.map(lambda value, leaf: np.asarray(value, np.asarray(leaf).dtype), parameters, self._example)
         return dataclasses.replace(self._objective, posterior=posterior), like
+
+
+def _parameters(family: Family, found: Found) -> dict[str, Any]:
+    """The parameters of a family for a q of triangular R, (size, size), or of its scales; or of R in parts."""
+    if isinstance(family, Hierarchical):
+        return _of_hierarchy(family, found)
+    full = found.factor.ndim == 2
+    scale = np.diagonal(found.factor) if full else found.factor
+    parameters = {"mean": found.centre, "log_scale": np.log(scale)}
+    if full:
+        parameters["below"] = np.tril(found.factor / scale[:, None], -1)
+    return parameters
+
+
+def _of_hierarchy(family: Hierarchical, found: Found) -> dict[str, Any]:
+    hub, spokes = found.factor["hub"], found.factor["spokes"]
+    scale = np.zeros(family.size)
+    scale[list(family.layout.hub)] = of_hub = np.diagonal(hub)
+    groups = []
+    for part, (to_hub, own) in zip(family.layout.spokes, spokes, strict=True):
+        scale[part.grid] = unit = np.diagonal(own, axis1=1, axis2=2)
+        groups.append({"below": np.tril(own / unit[:, :, None], -1), "hub": to_hub / unit[:, :, None]})
+    below = np.tril(hub / of_hub[:, None], -1)
+    return {"mean": found.centre, "log_scale": np.log(scale), "below": below, "groups": groups}

@@ -104,6 +104,53 @@ def curvatures(
     return _in_parts(target, rows_a_part, of_part)
 
 
+class Products(NamedTuple):
+    """How `products` takes its work apart.
+
+    Attributes:
+        num_points: How many points there are.
+        num_vectors: How many vectors there are.
+        num_rows: How many rows to take at once; None for all.
+    """
+
+    num_points: int
+    num_vectors: int
+    num_rows: int | None
+
+
+def products_of(target: Posterior, num_points: int, num_vectors: int) -> Products:
+    """What fits into memory."""
+    return Products(num_points, num_vectors, rows_of_curvature(target, num_vectors))
+
+
+def products(
+    static: Products, target: Posterior, points: jax.Array, vectors: jax.Array, example: Position
+) -> tuple[Any, jax.Array]:
+    """Log-densities (points,) and gradients (points, size), of each part of the rows: see `summed`.
+
+    And, of all rows, the products of the Hessian with vectors (vectors, size), as means over the points.
+    """
+    _, unravel = ravel_pytree(example)
+
+    def at_points(log_density: Callable[[Position], jax.Array]) -> Any:
+        def one(total: jax.Array, x: jax.Array) -> Any:
+            def slope(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+                value, gradient = jax.value_and_grad(lambda x: log_density(unravel(x)))(x)
+                return gradient, value
+
+            gradient, back, value = jax.vjp(slope, x, has_aux=True)
+            return total + jax.vmap(lambda v: back(v)[0])(vectors), (value, gradient)
+
+        total, seen = jax.lax.scan(one, jnp.zeros_like(vectors), points)
+        return total / len(points), seen
+
+    if static.num_rows is None:
+        total, seen = at_points(target.log_density)
+        return jax.tree.map(lambda leaf: leaf[None], seen), total
+    totals, seen = _in_parts(target, static.num_rows, at_points)
+    return seen, jnp.sum(totals, axis=0)
+
+
 def summed(parts: Any) -> tuple[np.ndarray, ...]:
     """The sum over parts of the rows, in double precision: in single, a sum over many rows loses what is to be seen."""
     return tuple(np.asarray(leaf, np.float64).sum(axis=0) for leaf in parts)

@@ -9,6 +9,9 @@ Stages, with few coordinates:
 With more, "mode" is a fit of independent Gaussians by minibatches, and "shape" goes on with a control variate
 (`online`), all starts side by side: what they disagree in is the error.
 
+Where globals and group effects are to have a covariance, natural gradients on all rows find it then ("groups": see
+`wheel`).
+
 Sites whose centring can be chosen begin non-centred. After "mode", or a first "shape", the variance v of an element's
 noise tells how far to centre it: by 1 - v. Then the shape is found anew, and the form with the higher bound is kept
 (for many coordinates, the latter). All control state is plain.
@@ -16,15 +19,16 @@ noise tells how far to centre it: by 1 - v. Then the shape is found anew, and th
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 
 from langevin.contracts import State
 from langevin.data.batches import Batches
-from langevin.geometry import beyond, climbing, evaluating, gaussian, online, recentring
+from langevin.geometry import beyond, climbing, evaluating, gaussian, online, recentring, wheel
 from langevin.geometry.starts import flattened
+from langevin.models.spokes import Layout
 from langevin.posterior import Centring, Position, Posterior
 from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed
@@ -37,9 +41,6 @@ STEPS_A_ROUND = 4000
 STEPS_A_CALL = 500
 # So many, and more while some fit is still on its way.
 ROUNDS, MOST_ROUNDS = 5, 12
-RATE, LAST_RATE = 0.05, 1e-2
-CLIMB, LAST_CLIMB = 0.1, 1e-4
-AVERAGED = 0.25
 MOST_DISAGREEMENT = 0.02
 # Gradients of a row that the looks at q may take, and how many looks there are in any case.
 MOST_LOOKED_AT = 400_000_000
@@ -59,7 +60,8 @@ class Found(NamedTuple):
     Attributes:
         centring: For each site whose centring can be chosen.
         centre: The mean of q, flat.
-        factor: R with covariance R R^T, (size, size); or the scales of independent coordinates, (size,).
+        factor: R with covariance R R^T, (size, size); or the scales of independent coordinates, (size,); or the parts
+            of R that `wheel` has.
         modes: For each start the mode that it belongs to, flat: the centre of q, or far from it.
         error: The largest error of a mean of q, in scales, or of a scale, as a ratio.
         bounds: The bound at every look.
@@ -69,11 +71,21 @@ class Found(NamedTuple):
 
     centring: Centring
     centre: np.ndarray
-    factor: np.ndarray
+    factor: Any
     modes: np.ndarray
     error: float
     bounds: np.ndarray
     beyond: np.ndarray
+
+
+def has_affordable_covariance(target: Posterior, size: int, *, at_most: int = MOST_DENSE) -> bool:
+    """Whether a full covariance is found in reasonable time: of few coordinates; of more, if curvature is cheap.
+
+    Group effects need many looks: then rows must not be too many.
+    """
+    if target.adjustable and 2 * size * target.num_data > MOST_A_LOOK:
+        return False
+    return size <= min(at_most, MOST_DENSE if size * target.num_data <= CHEAP else FEW)
 
 
 class Finder:
@@ -85,7 +97,8 @@ class Finder:
         batches: How minibatches are drawn; None for all rows.
         programs: The compiled programs of the run.
         seed: Everything random is a function of it.
-        covariance: "independent" coordinates, "full", or "affordable": full where that is found in reasonable time.
+        covariance: "independent" coordinates, "full", or "affordable": full where that is found in reasonable time;
+            or the layout of a hierarchy (see `wheel`).
     """
 
     def __init__(
@@ -96,21 +109,18 @@ class Finder:
         programs: Programs,
         seed: Seed,
         *,
-        covariance: Literal["affordable", "full", "independent"] = "affordable",
+        covariance: Literal["affordable", "full", "independent"] | Layout = "affordable",
     ) -> None:
         self._target, self._example, self._batches = target, example, batches
         self._programs, self._seed = programs, seed
         self._size, self._dtype = flattened(example).size, flattened(example).dtype
-        a_look = 2 * self._size * target.num_data
-        self._independent = covariance == "independent"
+        self._layout = covariance if isinstance(covariance, Layout) else None
+        self._independent = covariance == "independent" or self._layout is not None
         self._adjusted = recentring.adjusted(target, example)
-        affordable = covariance == "full" or not target.adjustable or a_look <= MOST_A_LOOK
-        self.is_dense = affordable and self._size <= (MOST_DENSE if covariance == "full" or self._is_cheap() else FEW)
+        at_most = FEW if self._independent else MOST_DENSE
+        affordable = covariance == "full" or has_affordable_covariance(target, self._size, at_most=at_most)
+        self.is_dense = affordable and self._layout is None and self._size <= MOST_DENSE
         self._sample = evaluating.row_sample(target) if self.is_dense else None
-
-    def _is_cheap(self) -> bool:
-        """Whether the curvature of all coordinates costs next to nothing."""
-        return not self._independent and self._size * self._target.num_data <= CHEAP
 
     def begin(self, starts: np.ndarray) -> State:
         """From flat starts (starts, size) with finite log-densities."""
@@ -129,6 +139,9 @@ class Finder:
 
     def advance(self, state: State, limit: int) -> tuple[State, int, int, int]:
         """At most so many steps; the state, how many there were, how many of the stage are done, and of how many."""
+        if self._layout is not None and state["stage"] == "groups":
+            state = self._looked_at_groups(self._layout, state)
+            return state, 1, state["q"]["number"], wheel.MOST_LOOKS
         if not self.is_dense:
             return self._advance_online(state, limit)
         if state["stage"] == "mode":
@@ -272,14 +285,14 @@ class Finder:
 
     def _advance_online(self, state: State, limit: int) -> tuple[State, int, int, int]:
         step, number = state["step"], state["round"]
-        average_from = STEPS_A_ROUND - int(AVERAGED * STEPS_A_ROUND)
+        average_from = STEPS_A_ROUND - int(online.AVERAGED * STEPS_A_ROUND)
         fits = self._fits(state)
         if step == average_from:
             zeros = np.zeros_like(state["anchor"])
             fits = fits._replace(origin=(fits.mean, fits.log_scale), sums=(zeros, zeros))
         count = min(limit, STEPS_A_CALL - step % STEPS_A_CALL)
         schedule = np.zeros((STEPS_A_CALL, 3), self._dtype)
-        schedule[:count] = _schedule(number, step + np.arange(count))
+        schedule[:count] = online.schedule(number, (step + np.arange(count)) / STEPS_A_ROUND)
         seed = self._seed.child("online", number)
         words = np.stack([seed.child("rows").key_words(), seed.child("noise").key_words()])
         fits = self._programs(
@@ -304,7 +317,7 @@ class Finder:
 
     def _after_round(self, state: State, fits: online.Fits, late: np.ndarray) -> State:
         """What was found, or another round. `late` has the bound of each fit of late."""
-        averaged = int(AVERAGED * STEPS_A_ROUND)
+        averaged = int(online.AVERAGED * STEPS_A_ROUND)
         mean, log_scale = (
             np.asarray(origin, np.float64) + np.asarray(total, np.float64) / averaged
             for origin, total in zip(fits.origin, fits.sums, strict=True)
@@ -333,12 +346,32 @@ class Finder:
         if number > 0 and (error < MOST_DISAGREEMENT or number + 1 >= (MOST_ROUNDS if behind.any() else ROUNDS)):
             centre, scale = mean.mean(axis=0), np.exp(np.log(scale).mean(axis=0))
             found = Found(state["centring"], centre, scale, mean, error, state["bounds"], np.zeros((2, 0)))
+            if self._layout is not None:
+                return state | {
+                    "stage": "groups",
+                    "before": found._asdict(),
+                    "q": wheel.begin(self._layout, centre, scale),
+                }
             return state | {"found": found._asdict()}
         at = mean.astype(self._dtype)
         part = evaluating.parts(target, len(at))
         slope = evaluating.summed(self._programs(evaluating.slopes, part, target, at, self._example, None))[1]
         slope = slope.astype(self._dtype)
         return state | {"stage": "shape"} | self._next_round(number + 1, online.begin(at, scale), slope)
+
+    def _looked_at_groups(self, layout: Layout, state: State) -> State:
+        """From independent coordinates to the nearest q in which effects depend on globals."""
+        seed, target = self._seed.child("groups"), self.target(state)
+        q = wheel.looked(self._programs, layout, target, self._example, state["q"], seed)
+        state = state | {"q": q}
+        most, least = self._looks(wheel.cost(layout, target.num_data))
+        if not gaussian.is_found(q, min(most, wheel.MOST_LOOKS), least):
+            return state
+        found = Found(**state["before"])
+        bounds = np.append(found.bounds, q["bounds"])
+        error = gaussian.error(q, FEW_LOOKS)
+        found = found._replace(centre=q["centre"], factor=wheel.triangular(q["factor"]), error=error, bounds=bounds)
+        return state | {"found": found._asdict()}
 
     # Both.
 
@@ -350,15 +383,6 @@ class Finder:
         at = points.astype(self._dtype)
         moved = recentring.moved(self._programs, target, self._example, at, centring, len(points))
         return moved.astype(np.float64)
-
-
-def _schedule(number: int, step: np.ndarray) -> np.ndarray:
-    """For each step the rate in scales of q, the plain rate of a climb, and whether to average."""
-    part = step / STEPS_A_ROUND
-    rate = RATE * (LAST_RATE + (1 - LAST_RATE) * (1 + np.cos(np.pi * part)) / 2)
-    climb = CLIMB * (LAST_CLIMB / CLIMB) ** (2 * part)
-    climb = np.where((part < 0.5) & (number == 0), climb, 0.0)
-    return np.stack([rate, climb, part >= 1 - AVERAGED], axis=1)
 
 
 def _covariance(factor: np.ndarray) -> np.ndarray:

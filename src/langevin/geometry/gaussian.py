@@ -40,8 +40,8 @@ LEAST_GAIN = 0.05
 MOST_CAUTION = 6
 
 
-def begin(centre: np.ndarray, factor: np.ndarray) -> State:
-    """A q around a centre, with R = factor, (size, size) or (size,)."""
+def begin(centre: np.ndarray, factor: Any) -> State:
+    """A q around a centre, with R = factor, (size, size) or (size,); or as in `langevin.geometry.wheel`."""
     return {
         "centre": centre,
         "factor": factor,
@@ -106,26 +106,38 @@ def improved(q: State, rows: np.ndarray, found: Any) -> State:
         widths = np.clip(values if full else np.diagonal(curvature), MOST_STRETCH**-2, MOST_STRETCH**2) ** -0.5
     move = vectors @ ((vectors.T @ mean) / steep)
     log_widths = (vectors**2) @ np.log(widths) if full else np.log(widths)
-    turns = q["turns"] + _turns_back(q, move, log_widths)
-    share = max(1 / max(turns - FULL_TURNS + 1, 1), LEAST_SHARE) * 0.5 ** q["caution"]
+    turns = q["turns"] + turns_back(q, move, log_widths)
+    share = share_of(q, turns)
     length = np.abs(move).max()
     step = share * move * min(1.0, MOST_MOVE / max(length, 1e-12))
     stretch = widths**share
     moved = q["centre"] + (q["factor"] @ step if full else q["factor"] * step)
     factor = q["factor"] @ (vectors * stretch) @ vectors.T if full else q["factor"] * stretch
+    return kept(q, bound, turns, (moved, factor), (move, log_widths))
+
+
+def kept(q: State, bound: float, turns: int, there: tuple[Any, Any], seen: tuple[np.ndarray, np.ndarray]) -> State:
+    """The q at another centre and factor, after a step whose whole move and stretch these are."""
+    centre, factor = there
+    move, stretch = seen
     return q | {
         "before": (q["centre"], q["factor"]),
-        "centre": moved,
+        "centre": centre,
         "factor": factor,
         "bound": bound,
         "turns": turns,
         "caution": max(q["caution"] - RECOVERY, 0.0),
         "moves": np.concatenate([q["moves"], move[None]]),
-        "stretches": np.concatenate([q["stretches"], log_widths[None]]),
+        "stretches": np.concatenate([q["stretches"], stretch[None]]),
     }
 
 
-def _turns_back(q: State, move: np.ndarray, stretch: np.ndarray) -> bool:
+def share_of(q: State, turns: int) -> float:
+    """Which part of a step to take, after so many turns."""
+    return max(1 / max(turns - FULL_TURNS + 1, 1), LEAST_SHARE) * 0.5 ** q["caution"]
+
+
+def turns_back(q: State, move: np.ndarray, stretch: np.ndarray) -> bool:
     """Whether a step leads back where the one before came from: as half of them do once there is only noise.
 
     Steps get shorter with the number of such turns (Kesten 1958), so that the way to a far q is not cut short.

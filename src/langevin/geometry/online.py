@@ -25,6 +25,10 @@ from langevin.run.seeds import key_of
 
 FIRST_SCALE = 0.1
 B1, B2, EPS = 0.9, 0.999, 1e-12
+RATE, LAST_RATE = 0.05, 1e-2
+CLIMB, LAST_CLIMB = 0.1, 1e-4
+# The last part of a round, of which the mean is taken.
+AVERAGED = 0.25
 
 
 class Fits(NamedTuple):
@@ -150,3 +154,11 @@ def _step(
     log_scale = fit.log_scale + (rate + plain) * wider
     pick = lambda new, old: jnp.where(fine, new, old)  # noqa: E731
     return fit._replace(mean=pick(moved, fit.mean), log_scale=pick(log_scale, fit.log_scale), moments=moments), bound
+
+
+def schedule(number: int, part: np.ndarray) -> np.ndarray:
+    """At parts of a round: the rate in scales of q, the plain rate of a climb, and whether to average."""
+    rate = RATE * (LAST_RATE + (1 - LAST_RATE) * (1 + np.cos(np.pi * part)) / 2)
+    climb = CLIMB * (LAST_CLIMB / CLIMB) ** (2 * part)
+    climb = np.where((part < 0.5) & (number == 0), climb, 0.0)
+    return np.stack([rate, climb, part >= 1 - AVERAGED], axis=1)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from langevin import checks
 from langevin.contracts import Needs, Plan
-from langevin.engines.nearest import NearestEngine, has_nearest
+from langevin.engines.nearest import NearestEngine, affordable_family, has_nearest
 from langevin.engines.variational import VariationalEngine
 from langevin.errors import SettingError
 from langevin.methods.base import Method
+from langevin.posterior import Posterior
 from langevin.variational.build import objective_of
 from langevin.variational.flow import is_flow
 from langevin.variational.objective import OfPositions
@@ -19,7 +20,7 @@ from langevin.variational.objective import OfPositions
 if TYPE_CHECKING:
     import optax
 
-FAMILIES = ("meanfield", "fullrank", "lowrank", "markov", "flow")
+FAMILIES = ("auto", "meanfield", "fullrank", "hierarchical", "lowrank", "markov", "flow")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +33,11 @@ class VI(Method):
     average over the last stage.
 
     Args:
-        family: "meanfield", "fullrank", "lowrank", "markov" (for time series), "flow"; a flow of flowjax; kinds of
-            distributions by site, such as `{"rate": dist.Gamma}` (other sites are mean-field); or a NumPyro guide,
-            automatic or written by hand, called as the program is.
+        family: "meanfield", "fullrank", "hierarchical" (globals with a full covariance, and groups that depend on them
+            linearly), "lowrank", "markov" (for time series), "flow"; a flow of flowjax; kinds of distributions by site,
+            such as `{"rate": dist.Gamma}` (other sites are mean-field); or a NumPyro guide, automatic or written by
+            hand, called as the program is. "auto" is the first that can be afforded of "fullrank", "hierarchical" and
+            "meanfield"; and "meanfield" if another setting says how to find it.
         local: An amortised guide (encoder) for the sites that every row has its own of. The family is then for the
             others.
         gradient: "pathwise" (where a distribution has none, by the score function), "stl" (sticking the landing), or
@@ -58,7 +61,7 @@ class VI(Method):
         2.0
     """
 
-    family: Any = "meanfield"
+    family: Any = "auto"
     local: Callable[..., Any] | None = None
     gradient: Literal["pathwise", "stl", "score"] = "pathwise"
     num_particles: int = 1
@@ -109,9 +112,12 @@ class VI(Method):
 
     def engine(self, target: Any, plan: Plan) -> VariationalEngine | NearestEngine:
         """The engine of a run."""
-        objective = objective_of(self, target, None if plan.batches is None else plan.batches.size)
+        settings = self
+        if self.family == "auto" and self._leaves_it_open and isinstance(target, Posterior):
+            settings = dataclasses.replace(self, family=affordable_family(target))
+        objective = objective_of(settings, target, None if plan.batches is None else plan.batches.size)
         if self._leaves_it_open and isinstance(objective, OfPositions) and has_nearest(objective.family):
-            return NearestEngine(self, objective, plan)
+            return NearestEngine(settings, objective, plan)
         return VariationalEngine(self, objective, plan)
 
     @property

@@ -12,9 +12,11 @@ import numpy as np
 
 from langevin.errors import SettingError
 from langevin.models.joint import Joint
+from langevin.models.spokes import layout_of
 from langevin.posterior import Posterior
 from langevin.variational import families
 from langevin.variational.flow import flow, is_flow
+from langevin.variational.hierarchical import Hierarchical
 from langevin.variational.markov import markov
 from langevin.variational.objective import OfPositions
 from langevin.variational.pairing import paired, per_site
@@ -42,7 +44,8 @@ def objective_of(settings: VI, target: Posterior | Joint, batch_size: int | None
         example = target.start(np.random.default_rng(0))
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(example))
         closed_forms = settings.bound == "elbo"
-        objective = OfPositions(target, example, family_of(settings, shapes), settings.gradient, closed_forms)
+        family = _of_hierarchy(target, example) if settings.family == "hierarchical" else family_of(settings, shapes)
+        objective = OfPositions(target, example, family, settings.gradient, closed_forms)
     wiring = objective.wiring
     if settings.bound == "importance" and wiring.scored:
         raise SettingError(
@@ -55,6 +58,16 @@ def objective_of(settings: VI, target: Posterior | Joint, batch_size: int | None
             "estimate is not an estimate of the logarithm. Leave `batch_size` out."
         )
     return objective
+
+
+def _of_hierarchy(target: Posterior, example: Any) -> Hierarchical:
+    layout = layout_of(target, example)
+    if layout is None:
+        raise SettingError(
+            "`VI('hierarchical')` is for programs with sites in plates (groups) and at most 128 coordinates in none. "
+            "Choose 'meanfield' or 'fullrank'."
+        )
+    return Hierarchical(layout)
 
 
 def _of_sites(settings: VI, joint: Joint, rows_a_call: int) -> OfSites:
@@ -80,7 +93,10 @@ def family_of(settings: VI, shapes: tuple[tuple[int, ...], ...]) -> families.Fam
     size = sum(math.prod(shape) for shape in shapes)
     if not isinstance(settings.family, str):
         return flow(size, settings.family)
+    if settings.family == "hierarchical":
+        raise SettingError("`VI('hierarchical')` has no sites to leave to a guide. Choose 'meanfield' beside one.")
     makers: dict[str, Callable[[], families.Family]] = {
+        "auto": lambda: families.MeanField(size),
         "meanfield": lambda: families.MeanField(size),
         "fullrank": lambda: families.FullRank(size),
         "lowrank": lambda: families.LowRankGaussian(size, min(settings.rank, families.identified_rank(size))),

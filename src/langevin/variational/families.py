@@ -93,7 +93,7 @@ class MeanField(Scaled):
 
     def draw(self, parameters: Parameters, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
         """A draw and its log-probability."""
-        log_prob = _standard(noise) - jnp.sum(parameters["log_scale"])
+        log_prob = standard(noise) - jnp.sum(parameters["log_scale"])
         return parameters["mean"] + jnp.exp(parameters["log_scale"]) * noise, log_prob
 
     def log_parts(self, parameters: Parameters, x: jax.Array) -> jax.Array:
@@ -103,7 +103,7 @@ class MeanField(Scaled):
 
     def entropy(self, parameters: Parameters) -> jax.Array:
         """In closed form."""
-        return _entropy(jnp.sum(parameters["log_scale"]), self.size)
+        return entropy_of(jnp.sum(parameters["log_scale"]), self.size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +126,7 @@ class FullRank(Scaled):
     def draw(self, parameters: Parameters, noise: jax.Array) -> tuple[jax.Array, jax.Array]:
         """A draw and its log-probability."""
         turned = noise + jnp.tril(parameters["below"], -1) @ noise
-        log_prob = _standard(noise) - jnp.sum(parameters["log_scale"])
+        log_prob = standard(noise) - jnp.sum(parameters["log_scale"])
         return parameters["mean"] + jnp.exp(parameters["log_scale"]) * turned, log_prob
 
     def log_parts(self, parameters: Parameters, x: jax.Array) -> jax.Array:
@@ -134,11 +134,11 @@ class FullRank(Scaled):
         turned = (x - parameters["mean"]) * jnp.exp(-parameters["log_scale"])
         # The diagonal is taken to be 1, and what is above it is not read.
         noise = solve_triangular(parameters["below"], turned, lower=True, unit_diagonal=True)
-        return (_standard(noise) - jnp.sum(parameters["log_scale"]))[None]
+        return (standard(noise) - jnp.sum(parameters["log_scale"]))[None]
 
     def entropy(self, parameters: Parameters) -> jax.Array:
         """In closed form."""
-        return _entropy(jnp.sum(parameters["log_scale"]), self.size)
+        return entropy_of(jnp.sum(parameters["log_scale"]), self.size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ class LowRankGaussian(Scaled):
 
     def entropy(self, parameters: Parameters) -> jax.Array:
         """In closed form."""
-        return _entropy(self._log_det(parameters), self.size)
+        return entropy_of(self._log_det(parameters), self.size)
 
     def _factor(self, parameters: Parameters) -> jax.Array:
         vectors = jnp.tril(parameters["vectors"])
@@ -192,10 +192,11 @@ def identified_rank(size: int) -> int:
     return max(int((2 * size + 1 - math.sqrt(8 * size + 1)) / 2), 1)
 
 
-def _standard(noise: jax.Array) -> jax.Array:
+def standard(noise: jax.Array) -> jax.Array:
     """The log-density of standard normal noise."""
     return -(jnp.sum(noise**2) + noise.size * LOG_2PI) / 2
 
 
-def _entropy(log_det: jax.Array, size: int) -> jax.Array:
+def entropy_of(log_det: jax.Array, size: int) -> jax.Array:
+    """Of a Gaussian whose covariance has twice this log-determinant."""
     return log_det + size * (1 + LOG_2PI) / 2
