@@ -16,8 +16,8 @@ from langevin.run.keep import Keep, leaf_name
 from langevin.variational.objective import Objective
 
 # How many numbers of data may be read to judge q.
-MOST_READ = 400_000_000
-LEAST_JUDGED = 100
+MOST_READ = 1_000_000_000
+LEAST_JUDGED = 300
 MOST_JUDGED = 100_000
 MOST_AT_ONCE = 1_000_000
 MOST_LOCAL = 50_000_000

@@ -165,12 +165,11 @@ def _parameters(family: Family, found: Found) -> dict[str, Any]:
 
 
 def _of_hierarchy(family: Hierarchical, found: Found) -> dict[str, Any]:
-    hub, spokes = found.factor["hub"], found.factor["spokes"]
-    scale = np.zeros(family.size)
-    scale[list(family.layout.hub)] = of_hub = np.diagonal(hub)
+    q, scale = found.groups, np.zeros(family.size)
+    scale[q["hub"]] = of_hub = np.diagonal(q["factor"])
     groups = []
-    for part, (to_hub, own) in zip(family.layout.spokes, spokes, strict=True):
-        scale[part.grid] = unit = np.diagonal(own, axis1=1, axis2=2)
-        groups.append({"below": np.tril(own / unit[:, :, None], -1), "hub": to_hub / unit[:, :, None]})
-    below = np.tril(hub / of_hub[:, None], -1)
+    for places, onto, own in zip(q["groups"], q["onto"], q["own"], strict=True):
+        scale[places] = unit = np.diagonal(own, axis1=1, axis2=2)
+        groups.append({"below": np.tril(own / unit[:, :, None], -1), "hub": onto / unit[:, :, None]})
+    below = np.tril(q["factor"] / of_hub[:, None], -1)
     return {"mean": found.centre, "log_scale": np.log(scale), "below": below, "groups": groups}

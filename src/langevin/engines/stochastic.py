@@ -3,7 +3,7 @@
 Phases, where the step is automatic:
 
 1. "start": every chain looks for a point with a finite log-density.
-2. "mode" and "shape": a Gaussian q near the posterior is found, and how far to centre sites (`geometry.finding`).
+2. "mode", "shape", "groups": a Gaussian q near the posterior is found, and how far to centre sites (`geometry`).
 3. "measure": the covariance of q is the metric; the variance of the gradient over minibatches, at draws of q, is the
    noise. The method turns both into the largest step whose bias is acceptable (`pace`) and the autocorrelation time.
 4. "burn-in": from draws of q. The width that the chains then have is measured by Stein's
@@ -80,6 +80,7 @@ class StochasticEngine:
             "start": self._start,
             "mode": self._find,
             "shape": self._find,
+            "groups": self._find,
             "measure": self._measure,
             "burn-in": self._burn_in,
             "sampling": self._sample,

@@ -28,7 +28,7 @@ from langevin.contracts import State
 from langevin.data.batches import Batches
 from langevin.geometry import beyond, climbing, evaluating, gaussian, online, recentring, wheel
 from langevin.geometry.starts import flattened
-from langevin.models.spokes import Layout
+from langevin.models.spokes import Layout, layout_of
 from langevin.posterior import Centring, Position, Posterior
 from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed
@@ -60,22 +60,23 @@ class Found(NamedTuple):
     Attributes:
         centring: For each site whose centring can be chosen.
         centre: The mean of q, flat.
-        factor: R with covariance R R^T, (size, size); or the scales of independent coordinates, (size,); or the parts
-            of R that `wheel` has.
+        factor: R with covariance R R^T, (size, size); or the scales of independent coordinates, (size,).
         modes: For each start the mode that it belongs to, flat: the centre of q, or far from it.
         error: The largest error of a mean of q, in scales, or of a scale, as a ratio.
         bounds: The bound at every look.
         beyond: What a look beyond q saw: second moments in units of q, and their errors, (2, size); empty if there was
             none (see `langevin.geometry.beyond`).
+        groups: Of a hierarchy with many coordinates, R in parts (see `langevin.geometry.wheel.as_plain`).
     """
 
     centring: Centring
     centre: np.ndarray
-    factor: Any
+    factor: np.ndarray
     modes: np.ndarray
     error: float
     bounds: np.ndarray
     beyond: np.ndarray
+    groups: Any = None
 
 
 def has_affordable_covariance(target: Posterior, size: int, *, at_most: int = MOST_DENSE) -> bool:
@@ -114,12 +115,15 @@ class Finder:
         self._target, self._example, self._batches = target, example, batches
         self._programs, self._seed = programs, seed
         self._size, self._dtype = flattened(example).size, flattened(example).dtype
-        self._layout = covariance if isinstance(covariance, Layout) else None
-        self._independent = covariance == "independent" or self._layout is not None
+        self._with_groups = isinstance(covariance, Layout)
+        self._independent = covariance == "independent" or self._with_groups
         self._adjusted = recentring.adjusted(target, example)
         at_most = FEW if self._independent else MOST_DENSE
         affordable = covariance == "full" or has_affordable_covariance(target, self._size, at_most=at_most)
-        self.is_dense = affordable and self._layout is None and self._size <= MOST_DENSE
+        self.is_dense = affordable and not self._with_groups and self._size <= MOST_DENSE
+        self._layout = covariance if isinstance(covariance, Layout) else None
+        if covariance == "affordable" and not self.is_dense:
+            self._layout = layout_of(target, example)
         self._sample = evaluating.row_sample(target) if self.is_dense else None
 
     def begin(self, starts: np.ndarray) -> State:
@@ -364,13 +368,14 @@ class Finder:
         seed, target = self._seed.child("groups"), self.target(state)
         q = wheel.looked(self._programs, layout, target, self._example, state["q"], seed)
         state = state | {"q": q}
-        most, least = self._looks(wheel.cost(layout, target.num_data))
-        if not gaussian.is_found(q, min(most, wheel.MOST_LOOKS), least):
+        if not wheel.is_found(layout, q, target.num_data):
             return state
         found = Found(**state["before"])
         bounds = np.append(found.bounds, q["bounds"])
         error = gaussian.error(q, FEW_LOOKS)
-        found = found._replace(centre=q["centre"], factor=wheel.triangular(q["factor"]), error=error, bounds=bounds)
+        modes = found.modes + q["centre"] - found.centre
+        groups = wheel.as_plain(layout, q["factor"])
+        found = found._replace(centre=q["centre"], modes=modes, error=error, bounds=bounds, groups=groups)
         return state | {"found": found._asdict()}
 
     # Both.

@@ -132,9 +132,9 @@ def kept(q: State, bound: float, turns: int, there: tuple[Any, Any], seen: tuple
     }
 
 
-def share_of(q: State, turns: int) -> float:
+def share_of(q: State, turns: int, least: float = LEAST_SHARE) -> float:
     """Which part of a step to take, after so many turns."""
-    return max(1 / max(turns - FULL_TURNS + 1, 1), LEAST_SHARE) * 0.5 ** q["caution"]
+    return max(1 / max(turns - FULL_TURNS + 1, 1), least) * 0.5 ** q["caution"]
 
 
 def turns_back(q: State, move: np.ndarray, stretch: np.ndarray) -> bool:
@@ -162,9 +162,9 @@ def error(q: State, least: int = LEAST_LOOKS) -> float:
     return float(np.max(errors))
 
 
-def is_found(q: State, most: int = MOST_LOOKS, least: int = LEAST_LOOKS) -> bool:
+def is_found(q: State, most: int = MOST_LOOKS, least: int = LEAST_LOOKS, tolerance: float = TOLERANCE) -> bool:
     """Whether q is known well enough, or there were enough looks."""
-    return error(q, least) < TOLERANCE or q["number"] >= most
+    return error(q, least) < tolerance or q["number"] >= most
 
 
 def mean_bound(q: State) -> float:

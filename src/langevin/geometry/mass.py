@@ -185,7 +185,7 @@ def _as_metric(
     return LowRank(*(np.asarray(array, dtype) for array in (scale, padded, widths)))
 
 
-def plain_gradient(metric: Metric | None, whitened: np.ndarray) -> np.ndarray:
+def plain_gradient(metric: Diagonal | Dense | LowRank | None, whitened: np.ndarray) -> np.ndarray:
     """R^-T whitened: the gradients (one a row) that were whitened by this metric."""
     whitened = np.asarray(whitened, np.float64)
     if metric is None:

@@ -14,7 +14,7 @@ from langevin.errors import LangevinWarning
 from langevin.geometry import landscape
 from langevin.geometry.finding import MOST_DENSE, Found
 from langevin.geometry.starts import flattened, unflattened
-from langevin.kernels.metrics import Dense, Diagonal, Metric
+from langevin.kernels.metrics import Dense, Diagonal, Metric, Wheel
 from langevin.posterior import Posterior
 from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed
@@ -101,18 +101,25 @@ def measured(
 
 
 def evened(metric: Metric | None, noise: Position) -> tuple[Metric | None, Position, float]:
-    """A diagonal metric that is smaller where the gradient noise is far above the usual, and the noise in its units.
+    """A metric that is smaller where the gradient noise is far above the usual, and the noise in its units.
+
+    Of diagonal metrics, and of those of a hierarchy; others stay as they are.
 
     One step serves all coordinates: without this, the noise of a few (the effects of groups with few rows) would make
     it short for all. These few are as slow as before. Returned is also by how much slow coordinates are slower: not the
     slowest one, whose noise is poorly known.
     """
-    if not isinstance(metric, Diagonal):
+    if not isinstance(metric, Diagonal | Wheel):
         return metric, noise, 1.0
     level = max(UNUSUAL * float(np.median(flattened(noise))), LEAST_NOISE)
     share = jax.tree.map(lambda leaf: np.minimum(1, level / np.maximum(leaf, 1e-30)).astype(leaf.dtype), noise)
     times = lambda tree: jax.tree.map(lambda leaf, part: np.asarray(leaf) * part, tree, share)  # noqa: E731
-    return Diagonal(times(metric.variance)), times(noise), float(np.quantile(flattened(share), SLOW))
+    slower = float(np.quantile(flattened(share), SLOW))
+    if isinstance(metric, Wheel):
+        # Globals are few, and what people look at.
+        slower = min(slower, float(flattened(share)[metric.hub].min()))
+        return metric.narrowed(np.sqrt(flattened(share))), times(noise), slower
+    return Diagonal(times(metric.variance)), times(noise), slower
 
 
 def _largest(noise: landscape.Noise) -> float:
@@ -124,6 +131,9 @@ def _shape(found: Found, example: Position) -> Metric:
     dtype = np.result_type(*jax.tree.leaves(example))
     if found.factor.ndim == 2:
         return Dense(found.factor.astype(dtype))
+    if found.groups is not None:
+        cast = lambda leaf: leaf if leaf.dtype.kind == "i" else leaf.astype(dtype)  # noqa: E731
+        return Wheel(**jax.tree.map(cast, found.groups))
     return Diagonal(unflattened(example, found.factor**2))
 
 
@@ -141,6 +151,8 @@ def _metric(
             LangevinWarning,
             stacklevel=2,
         )
+    if method.metric == "diagonal":
+        found = found._replace(groups=None)
     metric = None if method.metric == "unit" else _shape(found, centre)
     stiffest = _stiffest(programs, target, centre, metric, seed)
     # The smallest curvature of a large model is not known: with a diagonal metric the average one is 1.

@@ -28,8 +28,13 @@ from langevin.run.seeds import Seed
 
 MOST_LOOKS = 60
 LEAST_PAIRS, MOST_PAIRS = 2, 16
-# Products of a row's Hessian that a look may take.
-MOST_A_LOOK = 60_000_000
+# Products of a row's Hessian that a look may take, and all of them together.
+MOST_A_LOOK = 200_000_000
+MOST_LOOKED_AT = 4_000_000_000
+LEAST_LOOKS = 8
+# Steps get as short as in an average: few points a look make them noisy.
+LEAST_SHARE = 0.02
+TOLERANCE = 0.05
 
 
 def begin(layout: Layout, centre: np.ndarray, scale: np.ndarray) -> State:
@@ -54,9 +59,11 @@ def looked(programs: Programs, layout: Layout, target: Posterior, example: Posit
     return improved(layout, q, noise, signs, (*evaluating.summed(seen), np.asarray(products, np.float64)))
 
 
-def cost(layout: Layout, num_data: int) -> int:
-    """How many gradients of a row a look costs, for each row."""
-    return 2 * num_pairs(layout, num_data) * layout.num_vectors
+def is_found(layout: Layout, q: State, num_data: int) -> bool:
+    """Whether q is known well enough, or there were enough looks."""
+    a_look = 2 * num_pairs(layout, num_data) * layout.num_vectors * max(num_data, 1)
+    most = int(np.clip(MOST_LOOKED_AT // a_look, LEAST_LOOKS, MOST_LOOKS))
+    return gaussian.is_found(q, most, LEAST_LOOKS, TOLERANCE)
 
 
 def num_pairs(layout: Layout, num_data: int) -> int:
@@ -136,7 +143,7 @@ def improved(layout: Layout, q: State, noise: np.ndarray, signs: Any, found: Any
     ahead, whole = _step(layout, factor, curvature, slope, 1.0)
     move, stretch = ahead / sds, np.log(np.sqrt(variances(layout, whole)) / sds)
     turns = q["turns"] + gaussian.turns_back(q, move, stretch)
-    share = gaussian.share_of(q, turns)
+    share = gaussian.share_of(q, turns, LEAST_SHARE)
     ahead, factor = _step(layout, factor, curvature, slope, share)
     far = np.abs(ahead / sds).max()
     centre = q["centre"] + ahead * min(1.0, gaussian.MOST_MOVE / max(far, 1e-12))
@@ -203,6 +210,18 @@ def _combined(combine: Any, one: Any, other: Any) -> Any:
     pairs = zip(one["spokes"], other["spokes"], strict=True)
     spokes = tuple((combine(a, c), combine(b, d)) for (a, b), (c, d) in pairs)
     return {"hub": combine(one["hub"], other["hub"]), "spokes": spokes}
+
+
+def as_plain(layout: Layout, factor: Any) -> State:
+    """R with triangular L and C_j, and where their coordinates are: as `langevin.kernels.metrics.Wheel` has them."""
+    factor = triangular(factor)
+    return {
+        "hub": np.asarray(layout.hub, np.int32),
+        "factor": factor["hub"],
+        "groups": tuple(part.grid.astype(np.int32) for part in layout.spokes),
+        "onto": tuple(onto for onto, _ in factor["spokes"]),
+        "own": tuple(own for _, own in factor["spokes"]),
+    }
 
 
 def triangular(factor: Any) -> Any:

@@ -90,8 +90,54 @@ class LowRank:
         return flat + ((self.stretches - 1) * (flat @ self.vectors)) @ self.vectors.T
 
 
-Metric = Diagonal | Dense | LowRank
-KINDS: dict[str, Any] = {"diagonal": Diagonal, "dense": Dense, "lowrank": LowRank}
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Wheel:
+    """The covariance of a hierarchy, over the flattened position: `x_h = L e_h`, `x_j = W_j e_h + C_j e_j`.
+
+    Attributes:
+        hub: Where the global coordinates are, (hub,).
+        factor: L.
+        groups: For each plate, where the coordinates of its groups are, (groups, width).
+        onto: W_j, for each plate (groups, width, hub).
+        own: C_j, for each plate (groups, width, width).
+    """
+
+    hub: Any
+    factor: Any
+    groups: tuple[Any, ...]
+    onto: tuple[Any, ...]
+    own: tuple[Any, ...]
+
+    def unwhiten(self, vector: Position) -> Position:
+        """R vector: turns standard normal noise into noise of covariance G."""
+        flat, unravel = ravel_pytree(vector)
+        of_hub = flat[self.hub]
+        moved = jnp.zeros_like(flat).at[self.hub].set(self.factor @ of_hub)
+        for places, onto, own in zip(self.groups, self.onto, self.own, strict=True):
+            moved = moved.at[places].set(onto @ of_hub + jnp.einsum("jab,jb->ja", own, flat[places]))
+        return unravel(moved)
+
+    def whiten(self, gradient: Position) -> Position:
+        """R^T gradient: the gradient in the coordinates where G is the identity."""
+        flat, unravel = ravel_pytree(gradient)
+        of_hub = self.factor.T @ flat[self.hub]
+        white = jnp.zeros_like(flat)
+        for places, onto, own in zip(self.groups, self.onto, self.own, strict=True):
+            part = flat[places]
+            of_hub = of_hub + jnp.einsum("jah,ja->h", onto, part)
+            white = white.at[places].set(jnp.einsum("jab,ja->jb", own, part))
+        return unravel(white.at[self.hub].set(of_hub))
+
+    def narrowed(self, share: Any) -> Wheel:
+        """R with its columns multiplied by these numbers, (size,)."""
+        of_hub = share[self.hub]
+        own = tuple(own * share[places][:, None, :] for places, own in zip(self.groups, self.own, strict=True))
+        return Wheel(self.hub, self.factor * of_hub, self.groups, tuple(onto * of_hub for onto in self.onto), own)
+
+
+Metric = Diagonal | Dense | LowRank | Wheel
+KINDS: dict[str, Any] = {"diagonal": Diagonal, "dense": Dense, "lowrank": LowRank, "wheel": Wheel}
 
 
 def as_plain(metric: Metric | None) -> tuple[str, tuple[Any, ...]] | None:
@@ -109,6 +155,10 @@ def from_plain(plain: tuple[str, tuple[Any, ...]] | None, example: Position) -> 
     kind, arrays = plain
     if kind == "diagonal":
         return Diagonal(jax.tree.unflatten(jax.tree.structure(example), arrays))
+    if kind == "wheel":
+        hub, factor, *parts = arrays
+        count = len(parts) // 3
+        return Wheel(hub, factor, *(tuple(parts[first : first + count]) for first in range(0, 3 * count, count)))
     return KINDS[kind](*arrays)
 
 
