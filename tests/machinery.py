@@ -12,6 +12,7 @@ import numpy as np
 
 import langevin as lv
 from langevin.kernels import Dense, Diagonal, LowRank
+from langevin.kernels.metrics import Wheel
 from langevin.kernels.steppers import NUM_UNIFORMS, Inputs, evaluator
 
 
@@ -62,10 +63,21 @@ def metric_and_root(kind: str, size: int) -> tuple[Any, np.ndarray]:
     if kind == "dense":
         root = np.tril(0.3 * np.ones((size, size))) + np.diag(scale)
         return Dense(root), root
+    if kind == "wheel":
+        return wheel(scale)
     vectors = np.linalg.qr(np.random.default_rng(4).normal(size=(size, 2)))[0]
     vectors[:, 1] = 0
     stretched = np.eye(size) + 1.5 * np.outer(vectors[:, 0], vectors[:, 0])
     return low_rank(scale, vectors, np.array([2.5, 1.0])), np.diag(scale) @ stretched
+
+
+def wheel(scale: np.ndarray) -> tuple[Wheel, np.ndarray]:
+    """One global coordinate, the second, and groups of one coordinate each."""
+    others = np.delete(np.arange(len(scale)), 1)
+    root = np.diag(scale)
+    root[others, 1] = onto = np.linspace(-0.5, 0.8, len(others))
+    own = scale[others][:, None, None]
+    return Wheel(np.array([1]), scale[1:2, None], (others[:, None],), (onto[:, None, None],), (own,)), root
 
 
 def low_rank(scale: np.ndarray, vectors: np.ndarray, stretches: np.ndarray) -> LowRank:

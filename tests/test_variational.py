@@ -94,7 +94,7 @@ def correlated(correlation=0.95):
 def test_khat_flags_mean_field_and_passes_full_rank():
     """The tail of p / q has the shape `correlation` for the best mean-field q."""
     with pytest.warns(lv.LangevinWarning, match="far from the posterior"):
-        narrow = lv.fit(correlated(), method="vi", progress=False)
+        narrow = lv.fit(correlated(), method=lv.VI("meanfield"), progress=False)
     assert [finding.code for finding in narrow.verdict] == ["far off"]
     assert abs(narrow.settings["evidence"]["ratios"]["khat"] - 0.95) < 0.25
     full = lv.fit(correlated(), method=lv.VI("fullrank"), progress=False)
@@ -107,7 +107,7 @@ def test_khat_flags_mean_field_and_passes_full_rank():
 @pytest.mark.filterwarnings("ignore:The effective size is only")
 def test_resampled_draws_are_nearer():
     with pytest.warns(lv.LangevinWarning):
-        narrow = lv.fit(correlated(0.8), method="vi", num_draws=5000, progress=False)
+        narrow = lv.fit(correlated(0.8), method=lv.VI("meanfield"), num_draws=5000, progress=False)
     better = narrow.resampled(seed=1)
     before, after = (fit.posterior["position"].values.reshape(-1, 2) for fit in (narrow, better))
     assert np.corrcoef(before.T)[0, 1] < 0.1

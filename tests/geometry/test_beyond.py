@@ -83,7 +83,7 @@ def test_a_spike_on_a_bump_is_found_by_every_engine(method):
 
 
 @quiet
-@pytest.mark.parametrize("method", [lv.VI(), lv.VI("fullrank")])
+@pytest.mark.parametrize("method", [lv.VI("meanfield"), lv.VI("fullrank")])
 def test_an_approximation_of_one_of_two_modes_says_so(method):
     density = lv.Density(
         lambda x: jnp.logaddexp(jnp.log(0.7) - (x - 20) ** 2 / 2, jnp.log(0.3) - (x + 20) ** 2 / 2),

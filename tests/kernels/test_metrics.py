@@ -6,7 +6,7 @@ from machinery import low_rank, metric_and_root
 
 from langevin.kernels import Dense, Diagonal, metrics
 
-KINDS = ["unit", "diagonal", "dense", "lowrank"]
+KINDS = ["unit", "diagonal", "dense", "lowrank", "wheel"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,8 +66,23 @@ def test_many_vectors_at_once_in_a_loop(kind, size):
     """XLA 0.10 overwrites what it still reads, if a product is a fused sum over the last axis of 2^15 numbers."""
     metric, root = metric_and_root(kind, size)
     vectors = np.random.default_rng(0).normal(size=(60_000 // size, size)).astype(np.float32)
-    metric = jax.tree.map(jnp.float32, metric)
+    metric = jax.tree.map(lambda leaf: leaf if leaf.dtype.kind == "i" else jnp.float32(leaf), metric)
     for function, matrix in ((metrics.unwhiten, root), (metrics.whiten, root.T)):
         move = lambda v, function=function: jax.lax.fori_loop(0, 3, lambda _, v: function(metric, v) / 2, v)  # noqa: E731
         expected = vectors @ np.linalg.matrix_power(matrix / 2, 3).T
         np.testing.assert_allclose(jax.jit(jax.vmap(move))(vectors), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_metric_survives_as_plain_arrays(kind):
+    metric, root = metric_and_root(kind, 4)
+    again = metrics.from_plain(metrics.as_plain(metric), jnp.zeros(4))
+    columns = jax.vmap(lambda vector: metrics.unwhiten(again, vector))(jnp.eye(4)).T
+    np.testing.assert_allclose(columns, root, atol=1e-6)
+
+
+def test_a_wheel_is_narrowed_by_columns():
+    metric, root = metric_and_root("wheel", 4)
+    share = np.array([0.5, 0.8, 1.0, 0.25])
+    columns = jax.vmap(metric.narrowed(share).unwhiten)(jnp.eye(4)).T
+    np.testing.assert_allclose(columns, root * share, atol=1e-6)

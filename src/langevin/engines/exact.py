@@ -15,7 +15,7 @@ Phases:
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
@@ -235,8 +235,8 @@ class ExactEngine:
     def _goal(self, state: State, **more: Any) -> Goal:
         return Goal(self._metric(state), centring=state["centring"], **more)
 
-    def _metric(self, state: State) -> metrics.Metric | None:
-        return metrics.from_plain(state["metric"], np.zeros(self._chains.size))
+    def _metric(self, state: State) -> metrics.Learned | None:
+        return cast("metrics.Learned | None", metrics.from_plain(state["metric"], np.zeros(self._chains.size)))
 
     def _propose(self, attempt: int) -> np.ndarray:
         return proposed(self._space.target, self._plan, attempt, self._together)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from langevin.kernels.metrics import Dense, Diagonal, LowRank, Metric
+from langevin.kernels.metrics import Dense, Diagonal, Learned, LowRank, Metric
 
 # What is known before any draw, in units of one draw: that the scaled posterior is round.
 PRIOR_DRAWS = 5.0
@@ -185,7 +185,7 @@ def _as_metric(
     return LowRank(*(np.asarray(array, dtype) for array in (scale, padded, widths)))
 
 
-def plain_gradient(metric: Diagonal | Dense | LowRank | None, whitened: np.ndarray) -> np.ndarray:
+def plain_gradient(metric: Learned | None, whitened: np.ndarray) -> np.ndarray:
     """R^-T whitened: the gradients (one a row) that were whitened by this metric."""
     whitened = np.asarray(whitened, np.float64)
     if metric is None:

@@ -136,7 +136,9 @@ class Wheel:
         return Wheel(self.hub, self.factor * of_hub, self.groups, tuple(onto * of_hub for onto in self.onto), own)
 
 
-Metric = Diagonal | Dense | LowRank | Wheel
+Learned = Diagonal | Dense | LowRank
+"""Metrics that exact methods learn from draws."""
+Metric = Learned | Wheel
 KINDS: dict[str, Any] = {"diagonal": Diagonal, "dense": Dense, "lowrank": LowRank, "wheel": Wheel}
 
 
