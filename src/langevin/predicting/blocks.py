@@ -1,4 +1,4 @@
-"""Predictions batch by batch: a program called on a batch of rows at many draws at once, compiled once, in bounded memory.
+"""Predictions batch by batch: a program called on a batch of rows at many draws at once, compiled once.
 
 A block is all draws on a batch of rows. Where rows depend on one another there is one batch, and the draws come in
 parts. What a block takes besides its results is asked of the compiler: a block that would take more than

@@ -44,9 +44,9 @@ def predictive_draws(
     """Draws of the observed sites of a fit's model on rows, batch by batch.
 
     Whatever the number of rows, one batch is in memory at a time. The draws of a batch are joint ones: all rows of draw
-    `s` are called with draw `s` of the posterior. Which draws of the fit these are, and their shares, is
-    `langevin.predicting.chosen.choose(fit.weights.values, num_draws, "...")`: with `num_draws=fit.weights.size` they are
-    all draws with a weight, in their order.
+    `s` are called with draw `s` of the posterior. Which draws of the fit these are, and their shares, says
+    `langevin.predicting.chosen.choose(fit.weights.values, num_draws, "...")`: with `num_draws=fit.weights.size`, all
+    draws with a weight, in their order.
 
     Args:
         fit: A fit that knows its model.
@@ -91,8 +91,8 @@ def dataset_of(predictor: Predictor, batch_size: int | None, weights: np.ndarray
     needed = 4 * count * sum(math.prod(site.shape) for site in predictor.asked)
     if needed > MOST_RESULT_BYTES:
         raise SettingError(
-            f"`predict`: {count:,} draws of {predictor.columns.num_rows:,} rows would take {needed / 1e9:.1f} GB. Ask for "
-            "fewer draws (`num_draws`), for some of the rows, or for kind='summary', which keeps no draws."
+            f"`predict`: {count:,} draws of {predictor.columns.num_rows:,} rows would take {needed / 1e9:.1f} GB. Ask "
+            "for fewer draws (`num_draws`), for some of the rows, or for kind='summary', which keeps no draws."
         )
     arrays: dict[str, np.ndarray] = {}
     for drawn in drawn_of(predictor, batch_size):

@@ -1,4 +1,4 @@
-"""A fit and rows, ready to be predicted: the program, the values of its sites at each draw, and what can be computed."""
+"""A fit and rows, ready to be predicted: the program, and the values of its sites at each draw."""
 
 from __future__ import annotations
 
@@ -90,12 +90,13 @@ def predictor_of(
     columns = columns_of(function, held_constants, table, who)
     caller = Caller(function, held_constants, unseen=unseen)
     missing = ", ".join(f"`{name}`" for name in left_out(function, columns.inputs, held_constants))
-    sites = look(caller, columns.inputs, columns.num_rows, observed_of(fit), missing)
-    asked = asked_of(sites, names, observed_of(fit), missing, who)
+    draws = _drawn(fit, source)
+    sites = look(caller, columns.inputs, columns.num_rows, observed_of(fit), draws, missing)
+    asked = asked_of(sites, names, missing, who)
     caller = dataclasses.replace(caller, by_rows=frozenset({*sites.plated, *(site.name for site in asked)}))
     chosen = choose(fit.weights.values, num_draws, who)
     are_own = data is None or _same_rows(source, columns)
-    everywhere, own = _values(fit, source, sites, chosen, are_own, columns.num_rows)
+    everywhere, own = _values(draws, sites, chosen, are_own)
     params = _params(fit, sites)
     return finished(caller, columns, chosen, everywhere, own, params, sites, asked, Seed.of(seed).child(who))
 
@@ -136,11 +137,11 @@ def source_of(fit: Fit, who: str) -> Source:
 
 
 def observed_of(fit: Fit) -> tuple[str, ...]:
-    """The names of the sites that were observed in the fit."""
+    """The names of the sites that were observed in the fit; empty if that is unknown."""
     return tuple(fit.settings.get("observed", ()))
 
 
-def asked_of(sites: Sites, names: Any, observed: tuple[str, ...], missing: str, who: str) -> tuple[Site, ...]:
+def asked_of(sites: Sites, names: Any, missing: str, who: str) -> tuple[Site, ...]:
     """The sites to predict.
 
     Raises:
@@ -148,12 +149,12 @@ def asked_of(sites: Sites, names: Any, observed: tuple[str, ...], missing: str, 
         ModelError: If nothing is left to predict.
     """
     if names is None:
-        names = [name for name in sites.all if name in observed]
+        names = list(sites.observed)
         if not names:
             there = ", ".join(map(repr, sites.all)) or "none"
             raise ModelError(
-                f"`{who}`: the program, called without {missing or 'any column'}, has no site to predict: it has {there}, "
-                f"and observed in the fit were {', '.join(map(repr, observed)) or 'none'}. Let it sample that site "
+                f"`{who}`: the program, called without {missing or 'any column'}, has no site to predict: it has "
+                f"{there}. Let it sample what was observed in the fit "
                 "whether or not it is observed: numpyro.sample('y', ..., obs=y) with y=None."
             )
     names = [names] if isinstance(names, str) else list(names)
@@ -180,10 +181,9 @@ def _same_rows(source: Source, columns: Columns) -> bool:
 
 
 def _values(
-    fit: Fit, source: Source, sites: Sites, chosen: Chosen, are_own: bool, num_rows: int
+    draws: Mapping[str, Any], sites: Sites, chosen: Chosen, are_own: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The values of sites that all rows share, and of those that each row has its own of."""
-    draws = _drawn(fit, source)
     everywhere, own = {}, {}
     for name in sites.latent:
         follows = name in sites.own

@@ -1,4 +1,4 @@
-"""What is known beforehand of a program's sites when it is called on new rows: shapes, rows, and what can be computed."""
+"""What is known beforehand of the sites of a program that is called on new rows."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class Sites(NamedTuple):
 
     Attributes:
         all: By name; plates and factors are none.
+        observed: The names of sites that were observed in the fit.
         latent: The names of sample sites that are not predicted.
         own: The latent sites whose shape follows the number of rows.
         plated: Those of `own` that are inside a plate over the rows.
@@ -81,6 +82,7 @@ class Sites(NamedTuple):
     """
 
     all: dict[str, Site]
+    observed: tuple[str, ...]
     latent: tuple[str, ...]
     own: tuple[str, ...]
     plated: tuple[str, ...]
@@ -91,14 +93,15 @@ class Sites(NamedTuple):
     runs_on_fewer: bool
 
 
-def look(caller: Caller, inputs: Batch, num_rows: int, observed: tuple[str, ...], missing: str) -> Sites:
+def look(caller: Caller, inputs: Batch, num_rows: int, observed: tuple[str, ...], drawn: Any, missing: str) -> Sites:
     """Runs a program abstractly, on these rows and on fewer.
 
     Args:
         caller: The program.
         inputs: The columns that it is called with.
         num_rows: How many rows.
-        observed: The sites that were observed in the fit.
+        observed: The sites that were observed in the fit; where that is unknown, all without draws.
+        drawn: The names of what the fit has draws of.
         missing: The arguments that it is called without, for messages.
 
     Raises:
@@ -125,10 +128,12 @@ def look(caller: Caller, inputs: Batch, num_rows: int, observed: tuple[str, ...]
         if size == num_rows and compared.plates.get(name) != (size if other else -1)
     )
     sites = {name: _site(name, raw, other, row_plates, num_rows) for name in raw.sites}
-    latent = tuple(n for n, about in raw.sites.items() if about["type"] == "sample" and n not in observed)
+    sampled = [name for name, site in sites.items() if not site.deterministic]
+    latent = tuple(name for name in sampled if (name not in observed if observed else name in drawn))
     own = tuple(name for name in latent if sites[name].row_axis is not None)
     return Sites(
         all=sites,
+        observed=tuple(name for name in sampled if name not in latent),
         latent=latent,
         own=own,
         plated=tuple(n for n in own if any(frame.name in row_plates for frame in raw.sites[n]["plates"])),
