@@ -59,9 +59,8 @@ class PredictiveCheck:
                 f"  The {statistic} of {site!r} is {row['observed']:.4g}, {side} {100 * share:.1f} % of what the model "
                 f"replicates (90 % of it between {row['low']:.4g} and {row['high']:.4g})."
             )
-        fine = [
-            f"{statistic} of {site!r}" for site, statistic in self.table.index.difference(surprising.index, sort=False)
-        ]
+        others = self.table.index.difference(surprising.index, sort=False)
+        fine = [f"{statistic} of {site!r}" for site, statistic in others]
         if fine:
             lines.append(f"  As the model replicates them: {', '.join(fine)}.")
         return "\n".join(lines)
@@ -103,7 +102,7 @@ def _rows(site: Site, replicated: np.ndarray, observed: np.ndarray, shares: np.n
     count = len(replicated)
     replicated, observed = replicated.reshape(count, -1).astype(np.float64), observed.reshape(1, -1).astype(np.float64)
     rows = {}
-    for name, statistic in _statistics(site, replicated, shares, observed).items():
+    for name, statistic in _statistics(site, replicated, shares).items():
         of_draws, seen = statistic(replicated), float(statistic(observed)[0])
         ordered, in_order = quantiles.ordered(of_draws, shares)
         low, high = quantiles.at(ordered, in_order, (0.05, 0.95))
@@ -115,7 +114,7 @@ def _rows(site: Site, replicated: np.ndarray, observed: np.ndarray, shares: np.n
     return rows
 
 
-def _statistics(site: Site, replicated: np.ndarray, shares: np.ndarray, observed: np.ndarray) -> dict[str, Statistic]:
+def _statistics(site: Site, replicated: np.ndarray, shares: np.ndarray) -> dict[str, Statistic]:
     """What is looked at: of classes, how often each comes; of numbers, moments, extremes, and how many are inside."""
     if site.classes:
         shown = range(1, 2) if site.classes == 2 else range(min(site.classes, MOST_SHARES))

@@ -4,11 +4,13 @@ Each is an average over the rows; lower is better for all but accuracy, and cove
 
     RMSE        sqrt mean (y - mean)**2
     NLL         -mean log p(y), p the predictive density: the mean, over draws, of the density given the draw
-    CRPS        E|Y - y| - E|Y - Y'| / 2, Y and Y' independent draws of the prediction: with draws in order, shares w and
-                their cumulative sum W, sum w |x - y| - sum w x (2 W - w - 1)            (Gneiting & Raftery 2007, eq. 21)
+    CRPS        E|Y - y| - E|Y - Y'| / 2, Y and Y' independent draws of the prediction. With the draws x in order, their
+                shares w and the cumulative sums W of these: sum w |x - y| - sum w x (2 W - w - 1)
+                (Gneiting & Raftery 2007, eq. 21)
     accuracy    how often the most probable class is the one observed
-    Brier       mean sum_k (p_k - [y = k])**2; of two classes mean (p_1 - y)**2                              (Brier 1950)
-    ECE         sum over bins of the confidence max_k p_k: share of rows * |accuracy - confidence|        (Guo et al. 2017)
+    Brier       mean sum_k (p_k - [y = k])**2; of two classes mean (p_1 - y)**2
+    ECE         over bins of the confidence max_k p_k: sum of the share of rows * |accuracy - mean confidence|
+                (Guo et al. 2017)
 
 Gneiting & Raftery (2007), Strictly proper scoring rules, prediction, and estimation. JASA 102. Guo, Pleiss, Sun &
 Weinberger (2017), On calibration of modern neural networks. ICML.
