@@ -32,7 +32,10 @@ def made(case: Case, weights: np.ndarray | None = None, data: Any = None) -> Fit
     shape = (NUM_CHAINS, len(next(iter(case.draws.values()))) // NUM_CHAINS)
     weights = np.ones(shape) if weights is None else weights.reshape(shape)
     posterior = {
-        name: (("chain", "draw", *(f"{name}_dim_{axis}" for axis in range(values.ndim - 1))), values.reshape(*shape, *values.shape[1:]))
+        name: (
+            ("chain", "draw", *(f"{name}_dim_{axis}" for axis in range(values.ndim - 1))),
+            values.reshape(*shape, *values.shape[1:]),
+        )
         for name, values in case.draws.items()
     }
     tree = xr.DataTree.from_dict(

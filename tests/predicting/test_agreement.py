@@ -19,7 +19,9 @@ def oracle(name):
     inputs = {column: value for column, value in case.data.items() if column not in case.observed}
     draws = {site: jnp.asarray(value) for site, value in case.draws.items()}
     sampled = [
-        Predictive(case.model, draws, return_sites=case.observed, parallel=True)(jax.random.key(i), **inputs, **case.constants)
+        Predictive(case.model, draws, return_sites=case.observed, parallel=True)(
+            jax.random.key(i), **inputs, **case.constants
+        )
         for i in range(4)
     ]
     return case, {site: np.stack([np.asarray(one[site]) for one in sampled]) for site in case.observed}

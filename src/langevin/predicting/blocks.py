@@ -116,9 +116,7 @@ class _Made:
     def _fit_into_memory(self, batch_size: int | None) -> Callable[..., Any]:
         while True:
             compiled = self._compile()
-            analysis = compiled.memory_analysis()
-            needed = 0 if analysis is None else analysis.temp_size_in_bytes + analysis.output_size_in_bytes
-            shrink = math.ceil(needed / MOST_BYTES)
+            shrink = math.ceil(_bytes_of(compiled) / MOST_BYTES)
             if shrink < 2 or (self.num_draws == 1 and (self.num_rows == 1 or not self._predictor.by_rows)):
                 return compiled
             if self._predictor.by_rows and self.num_rows > 1 and batch_size is None:
@@ -196,10 +194,9 @@ class _Made:
         if "mean" in names:
             merged = functools.reduce(_merged, [(p["share"], cut(p["mean"]), cut(p["scatter"])) for _, p in parts])
             found |= {"mean": merged[1], "epistemic": merged[2] / (self._predictor.chosen.correction or 1.0)}
-        if "aleatoric" in names:
-            found["aleatoric"] = sum(cut(part["aleatoric"]) for _, part in parts)
-        if "probabilities" in names:
-            found["probabilities"] = sum(cut(part["probabilities"]) for _, part in parts)
+        for name in names & {"aleatoric", "probabilities"}:
+            total = sum(part["share"] for _, part in parts)
+            found[name] = sum(cut(part[name]) * (part["share"] / total) for _, part in parts)
         if "log_density" in names:
             found["log_density"] = functools.reduce(np.logaddexp, [cut(part["log_density"]) for _, part in parts])
         if "draws" in names:
@@ -209,6 +206,12 @@ class _Made:
                 else cut(parts[0][1]["draws"])
             )
         return Piece(**found)
+
+
+def _bytes_of(compiled: Any) -> int:
+    """What a program takes for its results and in between; 0 if the device does not say."""
+    analysis = compiled.memory_analysis()
+    return 0 if analysis is None else analysis.temp_size_in_bytes + analysis.output_size_in_bytes
 
 
 def _merged(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
@@ -293,19 +296,21 @@ def _row_sums(site: Site, log_prob: jax.Array) -> jax.Array:
 
 def _reduced(site: Site, found: Mapping[str, jax.Array], shares: jax.Array) -> dict[str, jax.Array]:
     """Over the draws, which are in front."""
-    out = {}
     share = jnp.sum(shares)
+    out = {"share": share}
     average = lambda x: jnp.tensordot(shares.astype(x.dtype), x, axes=1)  # noqa: E731
     if "mean" in found:
-        mean = average(found["mean"]) / share
-        out |= {"share": share, "mean": mean, "scatter": average((found["mean"] - mean) ** 2)}
+        # Around one of the draws: a large mean would cost its own rounding error a thousand times.
+        around = found["mean"][0]
+        mean = around + average(found["mean"] - around) / share
+        out |= {"mean": mean, "scatter": average((found["mean"] - mean) ** 2)}
     if "aleatoric" in found and site.split:
-        out["aleatoric"] = average(found["aleatoric"])
+        out["aleatoric"] = average(found["aleatoric"]) / share
     elif "aleatoric" in found:
         # Conditional on more than the fitted sites: only the total is that of the prediction.
         out["scatter"] = out["scatter"] + average(found["aleatoric"])
     if "probabilities" in found:
-        out["probabilities"] = average(found["probabilities"])
+        out["probabilities"] = average(found["probabilities"]) / share
     if "log_density" in found:
         logs = jnp.where(shares > 0, jnp.log(jnp.where(shares > 0, shares, 1.0)), -jnp.inf)
         shaped = logs.reshape(-1, *(1,) * (found["log_density"].ndim - 1))

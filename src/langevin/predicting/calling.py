@@ -118,9 +118,8 @@ def program_of(density: Density) -> Callable[..., None]:
     leaves = [(site_of(leaf_name(path)), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(like)[0]]
 
     def program(**rows: Any) -> None:
-        values = [
-            numpyro.sample(name, dist.ImproperUniform(dist.constraints.real, (), leaf.shape)) for name, leaf in leaves
-        ]
+        # They have values, and so are never drawn: which distribution they have is all the same.
+        values = [numpyro.sample(name, dist.Normal().expand(leaf.shape)) for name, leaf in leaves]
         position = jax.tree.unflatten(jax.tree.structure(like), values)
         num_rows = len(next(iter(rows.values())))
         predicted = predictive(position, rows)

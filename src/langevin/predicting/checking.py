@@ -74,7 +74,7 @@ def checked(fit: Fit, most_rows: int, num_draws: int | None, seed: Any) -> Predi
             "`predictive_check` needs the rows that were fitted, and this fit was loaded. Use `evaluate(data)`, or fit "
             "it again."
         )
-    options = {"num_draws": num_draws, "seed": seed, "who": "predictive_check"}
+    options: dict[str, Any] = {"num_draws": num_draws, "seed": seed, "who": "predictive_check"}
     predictor = predictor_of(fit, **options)
     num_data = predictor.columns.num_rows
     # Of sites that each row has its own of, there are values for all rows together only.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,14 @@ from numpyro.ops.provenance import eval_provenance
 from langevin.data.table import Table, as_table
 from langevin.errors import DataError, ModelError
 from langevin.models.outline import HANDLERS, is_observed
+
+Once = Callable[[Hashable, Callable[[], Any]], Any]
+
+
+def now(key: Hashable, make: Callable[[], Any]) -> Any:
+    """Keeps nothing."""
+    del key
+    return make()
 
 
 class Columns(NamedTuple):
@@ -33,7 +41,9 @@ class Columns(NamedTuple):
     index: Any = None
 
 
-def columns_of(function: Callable[..., Any], constants: Mapping[str, Any], data: Any, who: str) -> Columns:
+def columns_of(
+    function: Callable[..., Any], constants: Mapping[str, Any], data: Any, who: str, once: Once = now
+) -> Columns:
     """Sorts the columns of new rows.
 
     Args:
@@ -41,6 +51,7 @@ def columns_of(function: Callable[..., Any], constants: Mapping[str, Any], data:
         constants: Its arguments that are no rows.
         data: A dict of arrays, a frame, or a `Table`. Columns that the program has no argument for are left alone.
         who: The function that asks, for messages.
+        once: `(key, make) -> made`: keeps what was found out about such columns.
 
     Raises:
         ModelError: Names the argument without which the program cannot be called.
@@ -56,7 +67,8 @@ def columns_of(function: Callable[..., Any], constants: Mapping[str, Any], data:
         ) from error
     except ValueError:
         pass
-    held = _held(function, constants, table)
+    shapes = tuple((name, column.shape, str(column.dtype)) for name, column in table.columns.items())
+    held = once(("held", function, shapes), lambda: _held(function, constants, table))
     for name, sites in held.items():
         if not _may_be_left_out(function, name):
             raise ModelError(

@@ -91,7 +91,7 @@ def predictor_of(
     table = source.table if data is None else data
     if table is None:
         raise SettingError(f"`{who}`: this fit was loaded, and does not have the rows it was fitted to. Give `data`.")
-    columns = columns_of(function, held_constants, table, who)
+    columns = columns_of(function, held_constants, table, who, source.once)
     caller = Caller(function, held_constants, unseen=unseen)
     missing = ", ".join(f"`{name}`" for name in left_out(function, columns.inputs, held_constants))
     draws = _drawn(fit, source)

@@ -225,8 +225,8 @@ def _site(name: str, raw: _Raw, other: _Raw | None, row_plates: tuple[str, ...],
         if frame.name not in TAKEN:
             dims[axis] = frame.name
     if row_axis is None:
-        before = other.sites[name]["shape"] if other is not None and name in other.sites else None
-        same = before is not None and len(before) == len(shape)
+        before = other.sites[name]["shape"] if other is not None and name in other.sites else ()
+        same = len(before) == len(shape)
         follow = [
             a for a, size in enumerate(shape) if size == num_rows and (before[a] != size if same else other is None)
         ]
@@ -272,12 +272,12 @@ def are_independent(caller: Caller, inputs: Batch, num_rows: int, values: Mappin
         return False
     spread = np.linspace(0, num_rows - 1, min(num_rows, MOST_COMPARED)).astype(int)
     alone, together = ({n: c[np.asarray(i)] for n, c in inputs.items()} for i in ([0], [num_rows - 1, 0, *spread]))
-    drawn = [site for site in of_rows if not site.deterministic]
+    drawn = {site.name: site.row_axis for site in of_rows if not site.deterministic and site.row_axis is not None}
 
     def both(alone: Batch, together: Batch, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         keys = keys_of(np.zeros(2, np.uint32), np.ones(2, np.uint32))
         company = caller.trace(together, values, keys)
-        taken = {s.name: jax.lax.slice_in_dim(company[s.name]["value"], 1, 2, axis=s.row_axis) for s in drawn}
+        taken = {n: jax.lax.slice_in_dim(company[n]["value"], 1, 2, axis=axis) for n, axis in drawn.items()}
         single = caller.trace(alone, {**values, **taken}, keys)
         return [_numbers(company, sites, 1), _numbers(single, sites, 0)]
 
