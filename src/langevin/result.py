@@ -231,10 +231,9 @@ class Fit:
             ...     with numpyro.plate("rows", len(x)):
             ...         numpyro.sample("y", dist.Normal(slope * x, 0.1), obs=y)
             >>> fit = lv.fit(model, {"x": [1.0, 2.0], "y": [2.0, 4.0]}, progress=False)
-            >>> fit.predict({"x": [10.0]}, quantiles=()).to_dataframe().round(1)
-                  mean   sd  sd_aleatoric  sd_epistemic
-            rows
-            0     20.0  0.5           0.1           0.4
+            >>> found = fit.predict({"x": [10.0]}).to_dataframe()
+            >>> list(found), float(found["mean"].round().iloc[0])
+            (['mean', 'sd', 'sd_aleatoric', 'sd_epistemic', 'q5', 'q50', 'q95'], 20.0)
         """
         from langevin.predicting.requests import predict
 

@@ -35,12 +35,16 @@ def nuts():
 
 
 METHODS = {
-    "SGHMC": dict(method="sghmc", batch_size=50, num_draws=500),
-    "SGLD with weights": dict(
-        method=lv.SGLD(lv.Polynomial(2e-3, 10.0, 0.55)), batch_size=50, num_draws=1000, num_warmup=500, thin=5
-    ),
-    "VI": dict(method="vi", num_draws=500),
-    "MAP": dict(method="map"),
+    "SGHMC": {"method": "sghmc", "batch_size": 50, "num_draws": 500},
+    "SGLD with weights": {
+        "method": lv.SGLD(lv.Polynomial(2e-3, 10.0, 0.55)),
+        "batch_size": 50,
+        "num_draws": 1000,
+        "num_warmup": 500,
+        "thin": 5,
+    },
+    "VI": {"method": "vi", "num_draws": 500},
+    "MAP": {"method": "map"},
 }
 
 
@@ -85,7 +89,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(nuts):
 
 
 def test_a_guide_s_program_is_predicted_with_its_parameters():
-    """The program's own parameter is fitted to 2.5, which it does not begin with; its rows have latents of their own."""
+    """The program's own parameter is fitted to 2.5, which it does not begin with; its rows have latents."""
 
     def program(x, y=None):
         scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
@@ -113,7 +117,7 @@ def test_a_density_predicts_by_its_predictive_function():
     def log_likelihood(position, rows):
         return -((rows["y"] - rows["x"] @ position["w"]) ** 2) / 0.5
 
-    parts = dict(log_prior=log_prior, log_likelihood=log_likelihood, init={"w": np.zeros(2)})
+    parts = {"log_prior": log_prior, "log_likelihood": log_likelihood, "init": {"w": np.zeros(2)}}
     fit = lv.fit(lv.Density(**parts), DATA, progress=False, num_draws=300, num_warmup=300)
     with pytest.raises(lv.ModelError, match="Give it a `predictive` function"):
         fit.predict(DATA)
