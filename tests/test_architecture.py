@@ -26,6 +26,7 @@ ROOMS = [
     ("diagnostics",),
     ("result",),
     ("store", "discrepancy", "resampling"),
+    ("predicting",),
     ("assembly", "plots"),
     ("runs",),
     ("inference",),
@@ -34,8 +35,8 @@ ROOMS = [
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
-# Fit offers save and kernel_stein_discrepancy as methods; they are imported when called.
-LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling")}
+# Fit offers save, predict and others as methods; they are imported when called.
+LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling"), ("result", "predicting")}
 
 
 def room(path):
