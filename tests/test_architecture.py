@@ -26,7 +26,7 @@ ROOMS = [
     ("diagnostics",),
     ("result",),
     ("store", "discrepancy", "resampling"),
-    ("assembly", "plots"),
+    ("assembly", "plots", "naming"),
     ("runs",),
     ("inference",),
     ("__init__",),
