@@ -7,7 +7,7 @@ has the name and the size of a column of categories, by the levels of that colum
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -42,6 +42,8 @@ def dims_asked(dims: Any) -> dict[str, tuple[str, ...]]:
         raise SettingError(f"`dims` must be a dict of names by site, such as {{'w': ('feature',)}}; got {dims!r}.")
     asked: dict[str, tuple[str, ...]] = {}
     for site, names in (dims or {}).items():
+        if not isinstance(names, str | Iterable):
+            raise SettingError(f"`dims[{site!r}]` must be names of dimensions, such as ('feature',); got {names!r}.")
         asked[site] = (names,) if isinstance(names, str) else tuple(names)
         for name in asked[site]:
             _check_name(site, name)

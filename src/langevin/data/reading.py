@@ -38,20 +38,19 @@ def _of_pandas(name: str, raw: Any) -> Column:
         return of_array(name, np.asarray(raw))
     series = raw if isinstance(raw, pd.Series) else pd.Series(raw)
     dtype: Any = series.dtype
+    if isinstance(dtype, pd.ArrowDtype):
+        import pyarrow as pa
+
+        return _of_arrow(name, pa.array(series))
+    if isinstance(dtype, pd.PeriodDtype) or dtype.kind in "mM":
+        raise times(name, dtype)
     if isinstance(dtype, pd.CategoricalDtype):
         codes = series.cat.codes.to_numpy()
         return _of_codes(codes, codes < 0, [plain(label) for label in dtype.categories])
-    if isinstance(dtype, pd.ArrowDtype):
-        return _of_arrow(name, series.array.__arrow_array__())
-    if isinstance(dtype, pd.PeriodDtype) or dtype.kind in "mM":
-        raise times(name, dtype)
-    lacks = series.isna().to_numpy()
-    if isinstance(dtype, pd.StringDtype):
-        return of_text(series.to_numpy(object)[~lacks], lacks)
     if isinstance(dtype, np.dtype | pd.SparseDtype):
         return of_array(name, np.asarray(series))
     if dtype.kind in "biuf":
-        return of_numbers(series.to_numpy(dtype.numpy_dtype, na_value=0), lacks)
+        return of_numbers(series.to_numpy(dtype.numpy_dtype, na_value=0), series.isna().to_numpy())
     return of_objects(name, series.to_numpy(object))
 
 
@@ -63,23 +62,26 @@ def _of_polars(name: str, raw: Any) -> Column:
     dtype, lacks = raw.dtype, raw.is_null().to_numpy()
     if dtype.is_temporal():
         raise times(name, dtype, "(t - t.min()).dt.total_seconds() / 86400")
-    if isinstance(dtype, pl.Enum):
-        return _of_codes(raw.to_physical().fill_null(0).to_numpy(), lacks, dtype.categories.to_list())
-    if isinstance(dtype, pl.String | pl.Categorical):
-        # A Categorical shares its categories with others, in the order in which the process met them.
-        texts = raw.cast(pl.String)
-        levels = texts.drop_nulls().unique().sort().to_list()
-        codes = texts.cast(pl.Enum(levels)).to_physical().fill_null(0).to_numpy()
-        column = _of_codes(codes, lacks, levels)
-        return column._replace(origin="text" if isinstance(dtype, pl.String) else "names")
-    if isinstance(dtype, pl.Boolean):
-        return of_numbers(raw.fill_null(False).to_numpy(), lacks)
-    if dtype.is_numeric():
+    if isinstance(dtype, pl.Enum | pl.String | pl.Categorical):
+        return _of_polars_names(raw, lacks)
+    if dtype.is_numeric() or isinstance(dtype, pl.Boolean):
         exact = raw.cast(pl.Float64) if dtype.is_decimal() else raw
-        return of_numbers(exact.fill_null(0).to_numpy(), lacks)
+        return of_numbers(exact.fill_null(False if isinstance(dtype, pl.Boolean) else 0).to_numpy(), lacks)
     if isinstance(dtype, pl.Array) and not raw.null_count():
         return of_array(name, raw.to_numpy())
     return of_objects(name, objects(raw.to_list()))
+
+
+def _of_polars_names(raw: Any, lacks: np.ndarray) -> Column:
+    import polars as pl
+
+    if isinstance(raw.dtype, pl.Enum):
+        return _of_codes(raw.to_physical().fill_null(0).to_numpy(), lacks, raw.dtype.categories.to_list())
+    # A Categorical shares its categories with others, in the order in which the process met them.
+    texts = raw.cast(pl.String)
+    levels = texts.drop_nulls().unique().sort().to_list()
+    codes = texts.cast(pl.Enum(levels)).to_physical().fill_null(0).to_numpy()
+    return _of_codes(codes, lacks, levels)._replace(origin="text" if isinstance(raw.dtype, pl.String) else "names")
 
 
 def _of_arrow(name: str, raw: Any) -> Column:

@@ -103,16 +103,13 @@ def as_table(
     extra: dict[str, int] = {}
     for name, column in columns.items():
         columns[name], extra[name] = _levelled(name, column, levels, unseen)
-    free = may_lack - {name.removesuffix(GAPS) for name in (*named.columns, *named.left)}
-    tolerant = {
-        name for name, column in columns.items() if column.levels is None and (missing == "keep" or name in free)
-    }
+    given = {*named.columns, *named.left}
+    free = columns if missing == "keep" else {name for name in may_lack if f"{name}{GAPS}" not in given}
+    tolerant = {name for name, column in columns.items() if column.levels is None and name in free}
     columns, kept, dropped = _present(columns, tolerant, drop=missing == "drop")
     if levels is None and kept is not None:
         columns = {name: _pruned(column) for name, column in columns.items()}
-    lacking = {
-        name: np.flatnonzero(column.rows_lacking) for name, column in columns.items() if column.lacks is not None
-    }
+    lacking = {name: np.flatnonzero(c.rows_lacking) for name, c in columns.items() if c.lacks is not None}
     return Table(
         {name: _as_array(name, column, kept) for name, column in columns.items()},
         num_rows if kept is None else len(kept),

@@ -186,9 +186,8 @@ def _groups(num_chains: int, together: int) -> int:
 def coordinate(values: xr.DataArray, flat_index: int | np.integer) -> str:
     """The name of the coordinate with this number."""
     index = np.unravel_index(flat_index, values.shape[2:]) if values.ndim > 2 else ()
-    return label(
-        str(values.name), tuple(_labels(values, dim)[i] for dim, i in zip(values.dims[2:], index, strict=True))
-    )
+    places = tuple(_labels(values, dim)[int(i)] for dim, i in zip(values.dims[2:], index, strict=True))
+    return label(str(values.name), places)
 
 
 def coordinates(values: xr.DataArray) -> list[str]:

@@ -138,7 +138,7 @@ class Program:
         return Joint(as_arrays(table, copy=not minibatch), called, sites, table.num_rows)
 
     def _check_names(self, table: Table) -> None:
-        overlap = set(table.columns) & set(self.constants)
+        overlap = {*table.columns, *table.left} & set(self.constants)
         if overlap:
             raise ModelError(f"`data` and `constants` both have {sorted(overlap)}. Keep each in one place.")
         try:
