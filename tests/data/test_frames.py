@@ -241,8 +241,20 @@ def test_an_index_is_a_column_where_it_is_asked_for():
         (pa.array([1.5, 2.5], pa.float16()), [1.5, 2.5]),
         (np.array([["b", "a"], ["a", "c"]]), [[1, 0], [0, 2]]),
     ],
-    ids=["fractions", "booleans and numbers", "bytes", "lists", "polars lists", "polars arrays", "arrow lists", "block"]
-    + ["polars block", "sparse", "halves", "a block of names"],
+    ids=[
+        "fractions",
+        "booleans and numbers",
+        "bytes",
+        "lists",
+        "polars lists",
+        "polars arrays",
+        "arrow lists",
+        "block",
+        "polars block",
+        "sparse",
+        "halves",
+        "a block of names",
+    ],
 )
 def test_odd_columns(column, expected):
     np.testing.assert_array_equal(as_table({"x": column}).columns["x"], expected)
