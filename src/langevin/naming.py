@@ -93,17 +93,22 @@ def names_of(
     for site in dims:
         if site not in shapes:
             raise SettingError(f"`dims`: no site {site!r} is reported; there are {', '.join(shapes)}.")
-    named = {name: _named(name, shape, own.get(name), dims.get(name)) for name, shape in shapes.items()}
-    sizes: dict[str, int] = {}
+    named, sizes = {}, {}
     for name, shape in shapes.items():
-        for dim, size in zip(named[name], shape, strict=True):
-            if dim in shapes:
-                raise SettingError(f"`dims[{name!r}]`: {dim!r} is the name of a site. Name the dimension otherwise.")
-            if sizes.setdefault(dim, size) != size:
-                raise SettingError(
-                    f"`dims`: the dimension {dim!r} has size {size} in site {name!r}, and {sizes[dim]} elsewhere. Give "
-                    "them different names."
-                )
+        named[name] = _named(name, shape, own.get(name), dims.get(name))
+        clashes = [dim for dim, size in zip(named[name], shape, strict=True) if sizes.get(dim, size) != size]
+        if clashes and name in dims:
+            raise SettingError(
+                f"`dims[{name!r}]`: the dimension {clashes[0]!r} has another size elsewhere, {sizes[clashes[0]]}; here "
+                f"the sizes are {shape}. Give them different names."
+            )
+        if clashes:
+            # What is kept of a site in place of it may have another size than its plate.
+            named[name] = _numbered(name, shape)
+        sizes |= dict(zip(named[name], shape, strict=True))
+    for name, names in dims.items():
+        if set(names) & set(shapes):
+            raise SettingError(f"`dims[{name!r}]`: {names} has the name of a site. Name the dimension otherwise.")
     for dim, labels in coords.items():
         if dim not in sizes:
             raise SettingError(f"`coords`: no site has the dimension {dim!r}; there are {listed(sizes) or 'none'}.")
@@ -141,7 +146,7 @@ def _named(
     name: str, shape: tuple[int, ...], own: tuple[str, ...] | None, asked: Sequence[str] | None
 ) -> tuple[str, ...]:
     """The names of a site's dimensions: all as asked for, or those asked for in place of those without a name."""
-    numbered = tuple(f"{name}_dim_{axis}" for axis in range(len(shape)))
+    numbered = _numbered(name, shape)
     known = own if own is not None and len(own) == len(shape) else numbered
     if asked is None:
         return known
@@ -151,6 +156,10 @@ def _named(
         rest = iter(asked)
         return tuple(next(rest) if dim in numbered else dim for dim in known)
     raise SettingError(f"`dims[{name!r}]` has {len(asked)} names, and site {name!r} has the dimensions {known}.")
+
+
+def _numbered(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"{name}_dim_{axis}" for axis in range(len(shape)))
 
 
 def _levels_of(sizes: Mapping[str, int], levels: Mapping[str, Sequence[Label]]) -> Iterator[tuple[str, Any]]:

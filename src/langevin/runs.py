@@ -299,8 +299,9 @@ def check_same(record: Mapping[str, Any], now: Mapping[str, Any]) -> None:
                 raise SettingError(
                     f"`resume`: `{where}[{name!r}]` {how}. A run goes on only with the {where} it was begun with."
                 )
-    for name, levels in now["levels"].items():
-        if record.get("levels", {}).get(name) != levels:
+    before, after = record.get("levels", {}), now["levels"]
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
             raise SettingError(
                 f"`resume`: `data[{name!r}]` has other levels than the run was begun with. Give the data as it was."
             )

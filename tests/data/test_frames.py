@@ -327,3 +327,15 @@ def test_levels_of_rows_that_lack_a_name():
         table_again({"carrier": ["UA", None]}, LEVELS)
     table, _ = table_again({"carrier": ["UA", None]}, LEVELS, missing="drop")
     assert (table.columns["carrier"].tolist(), table.levels["carrier"]) == ([2], ("AA", "B6", "UA"))
+
+
+def test_groups_beyond_those_that_the_fit_saw():
+    data = {"group": [0, 9, 2, 7, 9], "x": np.zeros(5)}
+    with pytest.raises(DataError, match=r"`data\['group'\]` has groups that the fit did not see: 7, 9\. It saw 0 to 2"):
+        table_again(data, {}, counts={"num_group": 3})
+    table, new = table_again(data, {}, counts={"num_group": 3, "num_other": 2}, unseen="draw")
+    np.testing.assert_array_equal(table.columns["group"], [0, 4, 2, 3, 4])
+    assert new == {"group": 2}
+    assert table_again({"group": [2, 0]}, {}, counts={"num_group": 3})[1] == {}
+    with pytest.raises(DataError, match="did not see: -1"):
+        table_again({"group": [-1, 0]}, {}, counts={"num_group": 3}, unseen="draw")

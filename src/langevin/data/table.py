@@ -110,8 +110,11 @@ def as_table(
     if levels is None and kept is not None:
         columns = {name: _pruned(column) for name, column in columns.items()}
     lacking = {name: np.flatnonzero(c.rows_lacking) for name, c in columns.items() if c.lacks is not None}
+    arrays = {}
+    for name, column in columns.items():
+        arrays[name] = _as_array(name, column, kept)
     return Table(
-        {name: _as_array(name, column, kept) for name, column in columns.items()},
+        arrays,
         num_rows if kept is None else len(kept),
         num_rows,
         {name: column.levels for name, column in columns.items() if column.levels is not None},

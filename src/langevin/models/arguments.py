@@ -91,7 +91,8 @@ def filled(
     arguments: dict[str, Any] = {}
     for name, parameter in (_parameters(model) or {}).items():
         # A default other than None is a choice.
-        if name in table.columns or name in constants or parameter.default not in (parameter.empty, None):
+        chosen = parameter.default is not parameter.empty and parameter.default is not None
+        if chosen or name in table.columns or name in constants:
             continue
         if name.startswith(COUNT) and name.removeprefix(COUNT) in table.columns:
             number = (counts or {}).get(name, _number_of_levels(table, name.removeprefix(COUNT)))
@@ -127,5 +128,5 @@ def _parameters(model: Any) -> Mapping[str, inspect.Parameter] | None:
         return None
     try:
         return inspect.signature(model).parameters
-    except ValueError:
+    except (ValueError, TypeError):
         return None
