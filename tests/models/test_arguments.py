@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import langevin as lv
-from langevin.models.arguments import brought, filled, wants_of
+from langevin.models.arguments import brought, brought_again, filled, wants_of
 from langevin.models.program import Program
 
 FRAME = pd.DataFrame(
@@ -61,6 +61,26 @@ def test_numbers_of_levels():
     # What an earlier fit saw counts, and not what is in new rows.
     again = filled(program, table, {}, {"num_group": 9, "num_carrier": 4})
     assert again == {"num_carrier": 4, "num_group": 9, "num_flag": 2}
+
+
+def test_new_rows_of_an_earlier_fit():
+    def program(carrier, group, num_carrier, num_group, y=None, scale=1.0):
+        """Asks for names and for groups."""
+
+    table, constants = brought(program, FRAME, {"scale": 2.0})
+    new = {"carrier": ["UA", "UA"], "group": [1, 2], "y": [np.nan, 1.0], "other": [object(), 0]}
+    again = functools.partial(brought_again, program, constants=constants, levels=table.levels, counts=table.counts)
+    with pytest.raises(lv.DataError, match=r"'y' in 1 \(row 0\)"):
+        again(new)
+    found, whole = again(new, may_lack=frozenset("y"))
+    assert whole == {"scale": 2.0, "num_carrier": 2, "num_group": 3}
+    np.testing.assert_array_equal(found.columns["carrier"], [1, 1])
+    with pytest.raises(lv.DataError, match=r"`data\['carrier'\]` has a level that the fit did not see: 'B6'"):
+        again({"carrier": ["B6"], "group": [0]})
+    found, whole = again({"carrier": ["B6", "AA"], "group": [0, 5]}, unseen="draw")
+    assert whole == {"scale": 2.0, "num_carrier": 3, "num_group": 4} == {"scale": 2.0, **found.counts}
+    np.testing.assert_array_equal(found.columns["carrier"], [2, 0])
+    np.testing.assert_array_equal(found.columns["group"], [0, 3])
 
 
 def test_integers_below_zero_are_no_codes():

@@ -20,6 +20,7 @@ def table_again(
     counts: Mapping[str, int] = MappingProxyType({}),
     wanted: frozenset[str] | None = None,
     missing: Missing = "error",
+    may_lack: frozenset[str] = frozenset(),
     unseen: Literal["error", "draw"] = "error",
 ) -> tuple[Table, dict[str, int]]:
     """Turns new rows into a table with the levels of an earlier fit.
@@ -31,6 +32,7 @@ def table_again(
             are codes must be below these, as names must be among the levels.
         wanted: The columns to read; None for all.
         missing: As in `lv.fit`.
+        may_lack: Columns of numbers that may lack values whatever `missing` is: what is to be predicted.
         unseen: "error" refuses names that the fit did not see. "draw" gives them the codes after its own, J, J + 1,
             ..., in the order in which `Table.levels` of the new rows alone would have them: whoever predicts draws
             their effects from the distribution of the groups.
@@ -46,7 +48,7 @@ def table_again(
         >>> table.columns["carrier"].tolist(), new
         ([1, 2], {'carrier': 1})
     """
-    table = as_table(data, wanted=wanted, levels=levels, missing=missing, unseen=unseen)
+    table = as_table(data, wanted=wanted, levels=levels, missing=missing, may_lack=may_lack, unseen=unseen)
     new = dict(table.unseen)
     for argument, count in counts.items():
         name = argument.removeprefix("num_")

@@ -9,11 +9,12 @@ of the column `x`, for a program that has a latent site for each of them.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from langevin.data.again import table_again
 from langevin.data.levels import listed
 from langevin.data.table import GAPS, Missing, Table, as_table
 from langevin.errors import ModelError, SettingError
@@ -75,6 +76,43 @@ def brought(
             "`batch_size` out, or leave rows out with missing='drop'."
         )
     return table._replace(counts=counts), {**constants, **found}
+
+
+def brought_again(
+    model: Any,
+    data: Any,
+    constants: Mapping[str, Any],
+    levels: Mapping[str, Sequence[Any]],
+    counts: Mapping[str, int],
+    *,
+    missing: Missing = "error",
+    may_lack: frozenset[str] = frozenset(),
+    unseen: Literal["error", "draw"] = "error",
+) -> tuple[Table, dict[str, Any]]:
+    """New rows as the model of an earlier fit asks for them, and its constants.
+
+    Args:
+        model: The model of the fit.
+        data: The new rows, as a user brings them.
+        constants: Those of the fit, with or without those that followed from its rows.
+        levels: Of the fit: `fit.levels`.
+        counts: Numbers of levels of the fit: `fit.settings["counts"]`.
+        missing: What to do where values are missing.
+        may_lack: Columns of numbers that may lack values whatever `missing` is: what is to be predicted.
+        unseen: What to do with groups that the fit did not see: "error", or "draw" for further levels.
+
+    Returns:
+        The rows, and the constants, in which numbers of levels count the further ones.
+
+    Raises:
+        DataError: What is wrong, in which column; names the groups that the fit did not see.
+    """
+    given = {name: value for name, value in constants.items() if name not in counts}
+    wants = wants_of(model, given)
+    names = {"wanted": wants.columns, "may_lack": wants.may_lack | may_lack}
+    table, new = table_again(data, levels, counts=counts, missing=missing, unseen=unseen, **names)
+    grown = {name: count + new.get(name.removeprefix(COUNT), 0) for name, count in counts.items()}
+    return table._replace(counts=grown), {**given, **filled(model, table, given, grown), **grown}
 
 
 def filled(
