@@ -90,7 +90,7 @@ def _of_arrow(name: str, raw: Any) -> Column:
     if isinstance(raw, pa.Table | pa.RecordBatch):
         return of_array(name, np.asarray(raw))
     if isinstance(raw, pa.ChunkedArray):
-        raw = raw.unify_dictionaries().combine_chunks()
+        raw = raw.combine_chunks()
     kind, lacks, is_ = raw.type, _as_numpy(raw.is_null()), pa.types
     if is_.is_temporal(kind):
         raise times(name, kind, "pyarrow.compute.days_between(first, t)")
