@@ -27,7 +27,7 @@ ROOMS = [
     ("result",),
     ("store", "discrepancy", "resampling"),
     ("predicting",),
-    ("assembly", "plots"),
+    ("assembly", "plots", "naming"),
     ("runs",),
     ("inference",),
     ("__init__",),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,11 @@ Arrays = dict[str, dict[str, np.ndarray]]
 
 
 def data_tree(
-    arrays: Arrays, dims: dict[str, tuple[str, ...]], outcome: Outcome, settings: dict[str, Any]
+    arrays: Arrays,
+    dims: dict[str, tuple[str, ...]],
+    outcome: Outcome,
+    settings: dict[str, Any],
+    labels: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> xr.DataTree:
     """The draws in ArviZ's groups, with the settings as an attribute.
 
@@ -24,6 +30,7 @@ def data_tree(
         dims: For each reported name, the names of its dimensions, in the order in which a user reads them.
         outcome: What is left of the run besides its draws.
         settings: How the run was made.
+        labels: For each dimension that has them, the labels of its elements.
     """
     reported = arrays["posterior"]
     # Compiled code returns dicts sorted by name.
@@ -38,7 +45,7 @@ def data_tree(
     stats |= {name: (("chain",), values) for name, values in outcome.by_chain.items()}
     coords = {"chain": np.arange(num_chains), "draw": np.arange(num_draws)}
     groups = {
-        "posterior": xr.Dataset(variables, coords, {"names": names}),
+        "posterior": xr.Dataset(variables, {**labels_of(variables, labels), **coords}, {"names": names}),
         "sample_stats": xr.Dataset(stats, coords),
     }
     if "unconstrained_posterior" in arrays:
@@ -53,6 +60,14 @@ def data_tree(
     tree = xr.DataTree.from_dict(groups)
     tree.attrs["settings"] = json.dumps(settings)
     return with_weights(tree)
+
+
+def labels_of(
+    variables: Mapping[str, tuple[tuple[str, ...], np.ndarray]], labels: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The labels of the dimensions that these variables have, in their size."""
+    sizes = {dim: size for dims, values in variables.values() for dim, size in zip(dims, values.shape, strict=True)}
+    return {dim: values for dim, values in labels.items() if sizes.get(dim) == len(values)}
 
 
 def numbered(name: str, count: int) -> tuple[str, ...]:

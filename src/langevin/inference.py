@@ -10,13 +10,15 @@ import jax
 
 from langevin import checks
 from langevin.data.batches import Batches, Layout
-from langevin.data.table import as_table
+from langevin.data.table import Missing
 from langevin.engines.estimates import Gradients, gradients_of
 from langevin.errors import SettingError
 from langevin.methods import VI, Method, as_method
+from langevin.models.arguments import brought
 from langevin.models.build import target_of
 from langevin.models.density import Density
 from langevin.models.program import Noncentred
+from langevin.naming import coords_asked, dims_asked
 from langevin.run.compilation import keep_on_disk
 from langevin.run.keep import as_keep
 from langevin.run.seeds import Seed
@@ -35,6 +37,9 @@ def fit(
     *,
     constants: Mapping[str, Any] | None = None,
     rows: str | tuple[str, ...] | None = None,
+    missing: Missing = "error",
+    dims: Mapping[str, Any] | None = None,
+    coords: Mapping[str, Any] | None = None,
     noncentred: Noncentred = "auto",
     num_chains: int = 4,
     num_warmup: int = 1000,
@@ -55,10 +60,18 @@ def fit(
 
     Args:
         model: A NumPyro program, called with `data` and `constants` as keywords; or an `lv.Density`.
-        data: A dict of arrays, or a frame. The leading axis is the rows.
+        data: A dict of arrays, or a frame of pandas, polars or Arrow. The leading axis is the rows. A program gets the
+            columns that its arguments name, and the others are left alone. Names become codes, and an argument
+            `num_carrier` is the number of levels of the column `carrier` (see docs/inputs.md).
         method: A method such as `lv.SGLD()`, or its name in lower case.
         constants: Arguments of the program that are passed whole.
         rows: The name of the program's plate over the rows, where it cannot be told by its size.
+        missing: What to do where values are missing: "error"; "drop" leaves out the rows that lack a value in a column
+            that is used, and the fit says how many; "keep" leaves not-a-number there, for a program that can handle
+            it. A program with an argument `x_missing` gets the rows that lack `x`, and imputes them itself.
+        dims: For sites, the names of their dimensions: `{"w": ("feature",)}`. By default those of their plates.
+        coords: For dimensions, the labels of their elements: `{"feature": ["height", "weight"]}`. A dimension with the
+            name of a column of categories has their levels.
         noncentred: Sites of the program whose noise is inferred, in place of the site itself (see
             `langevin.models.centring`). True for every site that has a location and scale, False for none; "auto" for
             what suits each element of the sites whose scale is unknown itself.
@@ -112,9 +125,13 @@ def fit(
         seed=Seed.of(seed).words,
         rows=rows,
         noncentred=(noncentred,) if isinstance(noncentred, str) and noncentred != "auto" else noncentred,
+        missing=missing,
+        dims=dims_asked(dims),
+        coords=coords_asked(coords),
     )
     keep = as_keep(keep)
-    run = prepared(model, as_table(data), method, asked, keep, constants or {}, init)
+    table, constants = brought(model, data, constants or {}, missing, minibatch=asked.batches is not None)
+    run = prepared(model, table, method, asked, keep, constants, init)
     if store is None:
         return run.into_memory(progress, max_seconds)
     created = Store.create(store, run.record(), run.engine.num_chains, run.plan.init)
@@ -170,7 +187,8 @@ def resume(
             )
         asked = asked._replace(num_draws=num_draws)
     kept = keep_of(record, None if keep is None else as_keep(keep))
-    run = prepared(model, as_table(data), method, asked, kept, constants or {}, opened.init)
+    table, constants = brought(model, data, constants or {}, asked.missing, minibatch=asked.batches is not None)
+    run = prepared(model, table, method, asked, kept, constants, opened.init)
     now = run.record()
     check_same(record, now)
     opened.renew(now)
@@ -211,7 +229,7 @@ def elbo_gradients(
         True
     """
     checks.count("elbo_gradients", "num_samples", num_samples)
-    table = as_table(data)
+    table, constants = brought(model, data, constants or {}, minibatch=batch_size is not None)
     batches = None if batch_size is None else Batches(batch_size)
     root = Seed.of(seed)
     if batches is not None:
@@ -220,7 +238,7 @@ def elbo_gradients(
     target = target_of(
         model,
         table,
-        constants=constants or {},
+        constants=constants,
         rows=rows,
         noncentred=False,
         needs=method.needs,

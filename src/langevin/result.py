@@ -14,7 +14,7 @@ import xarray as xr
 from langevin.diagnostics import weighted
 from langevin.diagnostics.evidence import judge
 from langevin.diagnostics.findings import Result, Verdict
-from langevin.diagnostics.mixing import label, rhat
+from langevin.diagnostics.mixing import coordinates, rhat
 from langevin.errors import SettingError
 
 if TYPE_CHECKING:
@@ -83,6 +83,11 @@ class Fit:
     def settings(self) -> dict[str, Any]:
         """How the run was made: the method, the arguments, and what warm-up chose."""
         return json.loads(self.tree.attrs["settings"])
+
+    @property
+    def levels(self) -> dict[str, list[Any]]:
+        """For each column of names, its levels in the order of their codes."""
+        return self.settings.get("levels", {})
 
     @property
     def guide(self) -> Guide:
@@ -156,7 +161,8 @@ class Fit:
         low, high = (1 - probability) / 2, (1 + probability) / 2
         tables = []
         for name in names or map(str, self.posterior):
-            draws = self.posterior[name].values
+            site = self.posterior[name]
+            draws = site.values
             if draws.dtype.kind == "b":
                 draws = draws.astype(np.float64)
             columns = {
@@ -168,8 +174,8 @@ class Fit:
                 "mcse": weighted.mcse(draws, weights),
                 "r_hat": rhat(draws, weights, self._together),
             }
-            index = [label(name, i) for i in np.ndindex(draws.shape[2:])]
-            tables.append(pd.DataFrame({key: np.ravel(value) for key, value in columns.items()}, index=index))
+            table = {key: np.ravel(value) for key, value in columns.items()}
+            tables.append(pd.DataFrame(table, index=coordinates(site)))
         return pd.concat(tables)
 
     def kernel_stein_discrepancy(self, batch_size: int | None = None, most_draws: int = 2000, seed: int = 0) -> float:
@@ -303,6 +309,8 @@ class Fit:
             f"Fit by {method}: {sizes['chain']} chains x {sizes['draw']} draws of {', '.join(map(str, self.posterior))}"
         ]
         lines += [f"  {line}" for line in repr(self.verdict).splitlines()]
+        if self.settings.get("left_out"):
+            lines.append(f"  {self.settings['left_out']}")
         if self.settings["approximation"]:
             lines.append(f"  Approximate: {self.settings['approximation']}")
         return "\n".join(lines)

@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from langevin.contracts import Engine, Group, Outcome, Plan, State, Target
 from langevin.data.batches import Batches
-from langevin.data.table import Table
+from langevin.data.levels import Label
+from langevin.data.table import Missing, Table
 from langevin.errors import LangevinWarning, SettingError
 from langevin.geometry.starts import starting_at
 from langevin.methods import describe, from_description
@@ -23,6 +24,7 @@ from langevin.methods.base import Method
 from langevin.models.build import target_of
 from langevin.models.program import Noncentred
 from langevin.models.source import Source
+from langevin.naming import Names, names_of
 from langevin.posterior import Posterior
 from langevin.run.drive import drive
 from langevin.run.keep import Keep
@@ -51,6 +53,9 @@ class Asked(NamedTuple):
     seed: tuple[int, ...]
     rows: str | tuple[str, ...] | None
     noncentred: Noncentred
+    missing: Missing = "error"
+    dims: Mapping[str, Sequence[str]] = {}
+    coords: Mapping[str, Sequence[Label]] = {}
 
     def as_json(self) -> dict[str, Any]:
         """With the minibatches spelled out."""
@@ -76,6 +81,7 @@ class Run(NamedTuple):
         plan: What the engine sees of what was asked for.
         engine: The engine.
         model: The NumPyro program, or the `lv.Density`.
+        names: Of the dimensions of the result, and of their elements.
     """
 
     asked: Asked
@@ -86,6 +92,7 @@ class Run(NamedTuple):
     plan: Plan
     engine: Engine
     model: Any
+    names: Names
 
     def into_memory(self, progress: bool, max_seconds: float | None = None) -> Fit:
         """Runs, for at most about so long, and keeps the draws in memory."""
@@ -103,7 +110,7 @@ class Run(NamedTuple):
             outcome = outcome._replace(evidence={"interrupted": {"asked": asked}, **outcome.evidence})
         arrays = sink.arrays(num_draws)
         settings = self._settings(outcome, num_draws)
-        return self._fit(data_tree(arrays, dict(self.target.dims), outcome, settings), outcome)
+        return self._fit(data_tree(arrays, self.names.dims, outcome, settings, self.names.labels), outcome)
 
     def into_store(self, store: Store, progress: bool, max_seconds: float | None = None) -> Fit:
         """Runs, or goes on, for at most about so long, and keeps the draws on disk.
@@ -123,7 +130,7 @@ class Run(NamedTuple):
 
         num_draws = min(self.plan.num_draws, *store.counts)
         attributes = {"settings": json.dumps(self._settings(outcome, num_draws))}
-        store.finish(num_draws, dict(self.target.dims), attributes, outcome.groups, outcome.by_chain)
+        store.finish(num_draws, self.names.dims, attributes, outcome.groups, outcome.by_chain, self.names.labels)
         return self._fit(open_tree(store.path, MOST_IN_MEMORY), outcome)
 
     def record(self) -> dict[str, Any]:
@@ -135,6 +142,7 @@ class Run(NamedTuple):
             "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
             "double precision": bool(jax.config.values["jax_enable_x64"]),
             "data": {name: _digest(column) for name, column in self.table.columns.items()},
+            "levels": {name: list(levels) for name, levels in self.table.levels.items()},
             "constants": {name: _digest(value) for name, value in self.constants.items()},
             "init": None if self.plan.init is None else _digest(self.plan.init),
             "model": self.engine.fingerprint(),
@@ -164,6 +172,10 @@ class Run(NamedTuple):
             "batches": None if self.plan.batches is None else vars(self.plan.batches),
             "num_data": self.target.num_data,
             "observed": self.target.observed,
+            "missing": self.asked.missing,
+            "left_out": self.table.left_out,
+            "levels": self.table.levels,
+            "counts": self.table.counts,
             "seed": self.asked.seed,
             "keep": describe(self.plan.keep),
             "approximation": " ".join(sentence for sentence in sentences if sentence),
@@ -176,6 +188,8 @@ class Run(NamedTuple):
         from langevin.result import Fit
 
         target = self.target.with_centring(outcome.centring) if isinstance(self.target, Posterior) else None
+        if outcome.guide is not None:
+            outcome.guide.levels = self.table.levels
         fit = Fit(tree, target, outcome.guide, Source(self.model, self.constants, self.table))
         for finding in fit.verdict:
             if finding.code not in UNSURPRISING:
@@ -232,7 +246,8 @@ def prepared(
             raise SettingError("`init` is for samplers and families; a guide brings its own start. Leave it out.")
         flat = init if isinstance(init, np.ndarray) else _positions_of(init, target)
         target, plan = starting_at(target, flat), plan._replace(init=flat)
-    return Run(asked, table, constants, method, target, plan, method.engine(target, plan), model)
+    names = names_of(target, keep, table.levels, asked.dims, asked.coords)
+    return Run(asked, table, constants, method, target, plan, method.engine(target, plan), model, names)
 
 
 def method_of(record: Mapping[str, Any], given: Any) -> Method:
@@ -288,6 +303,12 @@ def check_same(record: Mapping[str, Any], now: Mapping[str, Any]) -> None:
                 raise SettingError(
                     f"`resume`: `{where}[{name!r}]` {how}. A run goes on only with the {where} it was begun with."
                 )
+    before, after = record.get("levels", {}), now["levels"]
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            raise SettingError(
+                f"`resume`: `data[{name!r}]` has other levels than the run was begun with. Give the data as it was."
+            )
     if now["model"] != record["model"]:
         raise SettingError(
             "`resume`: the model has changed: its log-density (or the guide, or what is kept of a draw) is computed in "

@@ -2,61 +2,128 @@
 
 from __future__ import annotations
 
-import numbers
-import warnings
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
-from langevin.errors import DataError, LangevinWarning
+from langevin import checks
+from langevin.data.columns import Column
+from langevin.data.frames import Named, named_columns
+from langevin.data.levels import Label, check_names, plain, pruned, recoded
+from langevin.data.numeric import as_numbers
+from langevin.data.reading import read
+from langevin.errors import DataError
 
-MOST_LOOKED_AT = 100_000
-# How large a rounding error may be, next to the sd of a column.
-LEAST_RESOLUTION = 1e-3
+Missing = Literal["error", "drop", "keep"]
+GAPS = "_missing"
 
 
 class Table(NamedTuple):
-    """Named arrays that share their leading axis."""
+    """Named arrays that share their leading axis.
+
+    Attributes:
+        columns: The arrays.
+        num_rows: How many rows there are.
+        num_brought: How many there were before some were left out.
+        levels: For each column of codes, the names that these stand for.
+        kept: The numbers of the rows that were kept, where some were left out; None if all are here.
+        dropped: For each column for whose sake rows were left out, how many rows lack it.
+        lacking: For each column that may lack values, and does, the rows that lack them.
+        left: The names of columns that nobody asked for.
+        counts: Numbers of levels that the program asked for, by the name of its argument.
+        unseen: For each column with levels that an earlier fit did not see, how many these are.
+    """
 
     columns: dict[str, np.ndarray]
     num_rows: int
+    num_brought: int = 0
+    levels: Mapping[str, tuple[Label, ...]] = {}
+    kept: np.ndarray | None = None
+    dropped: Mapping[str, int] = {}
+    lacking: Mapping[str, np.ndarray] = {}
+    left: tuple[str, ...] = ()
+    counts: Mapping[str, int] = {}
+    unseen: Mapping[str, int] = {}
+
+    @property
+    def left_out(self) -> str:
+        """Which rows were left out, in a sentence; empty if none were."""
+        if not self.dropped:
+            return ""
+        by_column = ", ".join(f"{name!r} in {count}" for name, count in self.dropped.items())
+        count = self.num_brought - self.num_rows
+        return f"{count} of {self.num_brought} rows lack values and were left out: {by_column}."
 
 
-def as_table(data: Any) -> Table:
-    """Turns a dict of arrays or a frame (pandas, polars, anything with named columns) into a `Table`.
+def as_table(
+    data: Any,
+    *,
+    wanted: frozenset[str] | None = None,
+    levels: Mapping[str, Sequence[Any]] | None = None,
+    missing: Missing = "error",
+    may_lack: frozenset[str] = frozenset(),
+    unseen: Literal["error", "draw"] = "error",
+) -> Table:
+    """Turns a dict of arrays or a frame (pandas, polars, Arrow, anything with named columns) into a `Table`.
 
-    Values are checked once, here: equal row counts, numbers only, nothing infinite or missing. Precision follows
-    JAX: without `jax_enable_x64`, 64-bit numbers become 32-bit ones, and integers that do not fit are an error.
+    Values are checked once, here: equal row counts, numbers or names, nothing infinite or missing. Names become codes
+    0, 1, ... in alphabetical order, or in the order of the column's own categories. Precision follows JAX: without
+    `jax_enable_x64`, 64-bit numbers become 32-bit ones, and integers that do not fit are an error.
+
+    Args:
+        data: The rows.
+        wanted: The columns to read; the others are left alone. None for all, and then columns of a frame that can be
+            no numbers are left alone too.
+        levels: Of an earlier fit, by column: names get the codes that they had there.
+        missing: What to do where values are missing: "error"; "drop" leaves out the rows that lack a value in any
+            column; "keep" leaves not-a-number there, for a program that knows what to do with it.
+        may_lack: Columns of numbers for which it is "keep" whatever `missing` is, unless the data has a column of
+            the same name with "_missing" behind.
+        unseen: What to do with names that are not among `levels`: "error", or "draw" for codes beyond theirs.
 
     Raises:
         DataError: What is wrong, in which column, and at which row.
 
     Example:
-        >>> as_table({"x": [1.0, 2.0], "y": [True, False]}).num_rows
-        2
+        >>> table = as_table({"x": [1.0, 2.0, None], "carrier": ["UA", "AA", "UA"]}, missing="drop")
+        >>> table.num_rows, table.columns["carrier"].tolist(), table.levels["carrier"]
+        (2, [1, 0], ('AA', 'UA'))
     """
+    checks.choice("fit", "missing", missing, ("error", "drop", "keep"))
     if data is None:
         return Table({}, 0)
-    columns = {}
-    for name, values in _columns(data).items():
-        columns[name] = _as_numbers(name, values)
-    if not columns:
+    named = named_columns(data, wanted)
+    if not named.columns and not named.left:
         raise DataError("`data` has no columns. Pass a dict such as {'x': x, 'y': y}, or a frame.")
-    counts = {name: len(column) for name, column in columns.items()}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
-        raise DataError(
-            f"`data`: the columns have different numbers of rows: {listed}. The leading axis of each is the rows; "
-            "what is not a row goes into `constants`."
-        )
-    num_rows = next(iter(counts.values()))
-    if num_rows == 0:
-        raise DataError(f"`data` is empty: {', '.join(map(repr, counts))} have 0 rows.")
-    return Table(columns, num_rows)
+    columns, left = _read(named, lenient=wanted is None and not named.chosen)
+    num_rows = _num_rows(columns)
+    extra: dict[str, int] = {}
+    for name, column in columns.items():
+        columns[name], extra[name] = _levelled(name, column, levels, unseen)
+    given = {*named.columns, *named.left}
+    free = columns if missing == "keep" else {name for name in may_lack if f"{name}{GAPS}" not in given}
+    tolerant = {name for name, column in columns.items() if column.levels is None and name in free}
+    columns, kept, dropped = _present(columns, tolerant, drop=missing == "drop")
+    if levels is None and kept is not None:
+        columns = {name: _pruned(column) for name, column in columns.items()}
+    lacking = {name: np.flatnonzero(c.rows_lacking) for name, c in columns.items() if c.lacks is not None}
+    arrays = {}
+    for name, column in columns.items():
+        arrays[name] = _as_array(name, column, kept)
+    return Table(
+        arrays,
+        num_rows if kept is None else len(kept),
+        num_rows,
+        {name: column.levels for name, column in columns.items() if column.levels is not None},
+        kept,
+        dropped,
+        lacking,
+        left,
+        unseen={name: count for name, count in extra.items() if count},
+    )
 
 
 def as_arrays(table: Table, copy: bool) -> dict[str, jax.Array]:
@@ -74,116 +141,110 @@ def as_arrays(table: Table, copy: bool) -> dict[str, jax.Array]:
     return {name: convert(column) for name, column in table.columns.items()}
 
 
-def _columns(data: Any) -> dict[str, Any]:
-    if isinstance(data, Mapping):
-        _check_unique(data)
-        return {str(name): values for name, values in data.items()}
-    if type(data).__name__ == "LazyFrame":
-        raise DataError("`data` is a LazyFrame, which has no values yet. Pass data.collect().")
-    names = getattr(data, "column_names", getattr(data, "columns", None))  # pyarrow calls its arrays `columns`
-    if names is None or not hasattr(data, "__getitem__"):
+def _read(named: Named, lenient: bool) -> tuple[dict[str, Column], tuple[str, ...]]:
+    columns, left = {}, list(named.left)
+    for name, raw in named.columns.items():
+        try:
+            columns[name] = read(name, raw)
+        except DataError:
+            if not lenient:
+                raise
+            left.append(name)
+    return columns, tuple(left)
+
+
+def _num_rows(columns: Mapping[str, Column]) -> int:
+    counts = {name: len(column.values) for name, column in columns.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
         raise DataError(
-            f"`data` must be a dict of arrays or a frame; got {type(data).__name__}. Try {{'x': x, 'y': y}}."
+            f"`data`: the columns have different numbers of rows: {listed}. The leading axis of each is the rows; "
+            "what is not a row goes into `constants`."
         )
-    _check_unique(names)
-    return {str(name): data[name].to_numpy() for name in names}
+    num_rows = next(iter(counts.values()), 0)
+    if counts and num_rows == 0:
+        raise DataError(f"`data` is empty: {', '.join(map(repr, counts))} have 0 rows.")
+    return num_rows
 
 
-def _check_unique(names: Iterable[Any]) -> None:
-    seen: set[str] = set()
-    for name in map(str, names):
-        if name in seen:
-            raise DataError(f"`data` has two columns named {name!r}. Rename or drop one.")
-        seen.add(name)
-
-
-def _as_numbers(name: str, values: Any) -> np.ndarray:
-    if np.ma.is_masked(values):
+def _levelled(
+    name: str, column: Column, levels: Mapping[str, Sequence[Any]] | None, unseen: Literal["error", "draw"]
+) -> tuple[Column, int]:
+    """The column with the codes that its names had in an earlier fit, if there was one; and how many are new."""
+    if levels is None or (name not in levels and column.levels is None):
+        if column.levels is not None and column.origin == "text":
+            check_names(name, column.levels)
+        return column, 0
+    if name not in levels:
         raise DataError(
-            f"`data[{name!r}]` is a masked array with missing values. Drop those rows, or model what is missing."
+            f"`data[{name!r}]` holds names, such as {column.levels[0]!r}; the fit was made with numbers there."
+            if column.levels
+            else f"`data[{name!r}]` holds no values."
         )
-    if isinstance(values, Tracer):
-        raise DataError(
-            f"`data[{name!r}]` has no values yet: a fit cannot be made inside jax.jit, jax.vmap or jax.grad. Call "
-            "it outside."
-        )
-    if type(values).__module__.startswith("scipy.sparse"):
-        raise DataError(f"`data[{name!r}]` is a sparse matrix. Pass it as a plain array, with its `toarray()`.")
-    try:
-        array = _plain(np.asarray(values))
-    except ValueError as error:
-        raise DataError(f"`data[{name!r}]` is not a regular array: {error}.") from error
-    if array.ndim == 0:
-        raise DataError(f"`data[{name!r}]` is a single value; the rows are missing. Pass it in `constants`.")
-    if array.dtype.kind in "mM":
-        raise DataError(
-            f"`data[{name!r}]` holds {array.dtype}, times and not numbers. Count from a time of your own, for instance "
-            "(t - t.min()) / np.timedelta64(1, 'D')."
-        )
-    if array.dtype.kind not in "biuf":
-        raise DataError(
-            f"`data[{name!r}]` holds {array.dtype}, not numbers. Encode categories as integers, and drop what the "
-            "model does not use."
-        )
-    if array.dtype.kind == "f":
-        _check_finite(name, array)
-    target = jax.dtypes.canonicalize_dtype(array.dtype)
-    if array.dtype.kind in "iu" and array.size:
-        limits = np.iinfo(target)
-        if array.min() < limits.min or array.max() > limits.max:
-            raise DataError(
-                f"`data[{name!r}]` has integers that do not fit in {target}. Rescale them, or enable 64 bits with "
-                "jax.config.update('jax_enable_x64', True)."
-            )
-    with np.errstate(over="ignore"):
-        converted = array.astype(target, copy=False)
-    if array.dtype.kind == "f" and not np.isfinite(converted).all():
-        row = np.argwhere(~np.isfinite(converted))[0]
-        raise DataError(
-            f"`data[{name!r}]` has {array[tuple(row)]} at row {row[0]}, which does not fit in {target}. Rescale the "
-            "column, or enable 64 bits with jax.config.update('jax_enable_x64', True)."
-        )
-    _warn_of_resolution(name, array)
-    return converted
+    labels = tuple(plain(label) for label in levels[name])
+    own, codes = column.levels, column.values
+    if own is None:
+        # Names may be numbers, of which only a categorical column says that they are names.
+        numbers, codes = np.unique(column.values, return_inverse=True)
+        own = tuple(plain(number) for number in numbers)
+        codes = codes.reshape(column.values.shape)
+    there = np.ones(codes.shape, bool) if column.lacks is None else ~column.lacks
+    codes, count = recoded(name, codes, own, labels, there, unseen)
+    return column._replace(values=codes, levels=labels, origin="declared"), count
 
 
-def _plain(array: np.ndarray) -> np.ndarray:
-    """An array of objects that are all numbers as an array of numbers; any other as it is."""
-    if array.dtype != object or not all(isinstance(value, numbers.Real) for value in array.flat):
-        return array
-    return np.array(array.tolist())
+def _present(
+    columns: dict[str, Column], tolerant: set[str], drop: bool
+) -> tuple[dict[str, Column], np.ndarray | None, dict[str, int]]:
+    """The columns without the rows that lack a value where they must have one.
 
+    Args:
+        columns: By name.
+        tolerant: Those that may lack values.
+        drop: Whether such rows are left out; else they are an error.
 
-def _warn_of_resolution(name: str, array: np.ndarray) -> None:
-    """Warns of numbers that differ by less than single precision can tell apart at their size.
-
-    Also of integers: a program computes with them in floating point. Looks at evenly spread rows.
+    Returns:
+        The columns, the rows that were kept (None for all), and for each column how many rows lack it.
     """
-    if array.size == 0 or array.dtype.itemsize < 4 or jax.config.values["jax_enable_x64"]:
-        return
-    some = array[:: max(len(array) // MOST_LOOKED_AT, 1)].reshape(-1, int(np.prod(array.shape[1:])))
-    some = some[:, :: max(some.size // (10 * MOST_LOOKED_AT), 1)].astype(np.float64)
-    size, spread = np.abs(some).max(axis=0, initial=0.0), some.std(axis=0)
-    # What differs by less than this does so by rounding in double precision.
-    varies = spread > 1e-10 * size
-    if (varies & (np.spacing(size.astype(np.float32)) / 2 > LEAST_RESOLUTION * spread)).any():
-        warnings.warn(
-            f"`data[{name!r}]` loses its resolution in single precision: its values are of the size "
-            f"{size.max():.2g}, and differ by little. Subtract an offset (x - x.mean()), or enable 64 bits with "
-            "jax.config.update('jax_enable_x64', True).",
-            LangevinWarning,
-            stacklevel=5,
-        )
+    bad = {name: c.rows_lacking for name, c in columns.items() if c.lacks is not None and name not in tolerant}
+    if not bad:
+        return columns, None, {}
+    dropped = {name: int(rows.sum()) for name, rows in bad.items()}
+    kept = np.flatnonzero(~np.any(list(bad.values()), axis=0))
+    if drop and len(kept):
+        return {name: column.at(kept) for name, column in columns.items()}, kept, dropped
+    num_rows = len(next(iter(bad.values())))
+    listed = ", ".join(_place(name, rows) for name, rows in bad.items())
+    if drop:
+        raise DataError(f"`data`: of its {num_rows} rows none has all values; missing are {listed}.")
+    texts = [name for name in bad if columns[name].levels is not None]
+    numeric = [name for name in bad if name not in texts]
+    remedies = ["Leave those rows out with missing='drop'"]
+    if texts:
+        remedies.append(f"make what is missing a name of its own (x.fillna('unknown'), for {texts[0]!r})")
+    if numeric:
+        remedies.append(f"fill it in, or let the program do so: it gets the rows in an argument `{numeric[0]}{GAPS}`")
+    raise DataError(f"`data` lacks values, of {num_rows} rows: {listed}. {'; or '.join(remedies)}.")
 
 
-def _check_finite(name: str, array: np.ndarray) -> None:
-    finite = np.isfinite(array)
-    if finite.all():
-        return
-    where = np.argwhere(~finite)
-    value = array[tuple(where[0])]
-    rows = len(np.unique(where[:, 0]))
-    raise DataError(
-        f"`data[{name!r}]` has {value} at row {where[0][0]} ({rows} such row{'s' if rows > 1 else ''} of {len(array)})."
-        " Drop those rows, or model what is missing."
-    )
+def _place(name: str, rows: np.ndarray) -> str:
+    where = np.flatnonzero(rows)
+    first = f"row {where[0]}" if len(where) == 1 else f"first in row {where[0]}"
+    return f"{name!r} in {len(where)} ({first})"
+
+
+def _pruned(column: Column) -> Column:
+    """Without the levels that only rows had which were left out."""
+    if column.levels is None or column.origin == "declared":
+        return column
+    codes, levels = pruned(column.values, column.levels)
+    return column._replace(values=codes, levels=levels)
+
+
+def _as_array(name: str, column: Column, kept: np.ndarray | None) -> np.ndarray:
+    if column.levels is not None:
+        return column.values.astype(np.int32, copy=False)
+    values = column.values
+    if column.lacks is not None:
+        values = np.where(column.lacks, np.nan, values)
+    return as_numbers(name, values, kept)

@@ -113,7 +113,15 @@ class Density:
         if not jax.tree.leaves(position):
             raise ModelError(f"`Density`: `init` holds no array, so there is nothing to infer; got {position!r}.")
         self._check_names(position)
-        log_prior, log_likelihood = jax.eval_shape(self._terms, position, _abstract(table, table.num_rows))
+        try:
+            log_prior, log_likelihood = jax.eval_shape(self._terms, position, _abstract(table, table.num_rows))
+        except KeyError as error:
+            if error.args[0] not in table.left:
+                raise
+            raise ModelError(
+                f"`Density`: `log_likelihood` asks for the column {error.args[0]!r}, which can be no numbers. Make "
+                f"numbers of it; there are {', '.join(map(repr, table.columns))}."
+            ) from error
         if log_prior.shape != ():
             raise ModelError(f"`Density`: `log_prior` must return a scalar; it returned shape {log_prior.shape}.")
         if log_likelihood.shape != (table.num_rows,):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -138,7 +139,7 @@ class Program:
         return Joint(as_arrays(table, copy=not minibatch), called, sites, table.num_rows)
 
     def _check_names(self, table: Table) -> None:
-        overlap = set(table.columns) & set(self.constants)
+        overlap = {*table.columns, *table.left} & set(self.constants)
         if overlap:
             raise ModelError(f"`data` and `constants` both have {sorted(overlap)}. Keep each in one place.")
         try:
@@ -146,12 +147,19 @@ class Program:
         except ValueError:
             return
         try:
-            signature.bind(**table.columns, **self.constants)
+            bound = signature.bind(**table.columns, **self.constants)
         except TypeError as error:
             raise ModelError(
                 f"The program cannot be called with the names in `data` and `constants`: {error}. It has the arguments "
-                f"{signature}; `data` has {sorted(table.columns)} and `constants` {sorted(self.constants)}."
+                f"{signature}; `data` has {sorted([*table.columns, *table.left])} and `constants` "
+                f"{sorted(self.constants)}."
             ) from error
+        for name in signature.parameters:
+            alike = [other for other in table.left if _bare(other) == _bare(name)]
+            if alike and name not in bound.arguments:
+                raise ModelError(
+                    f"The program has the argument {name!r}, and `data` the column {alike[0]!r}. Give them one name."
+                )
 
     def _check_noncentred(self, found: Structure) -> None:
         if isinstance(self.noncentred, bool) or self.noncentred == "auto":
@@ -289,6 +297,11 @@ def _sum_to_rows(log_prob: jax.Array, row_dim: int) -> jax.Array:
     """Sums over every axis but the one of the rows, which is counted from the right."""
     axis = jnp.ndim(log_prob) + row_dim
     return jnp.sum(log_prob, axis=tuple(i for i in range(jnp.ndim(log_prob)) if i != axis))
+
+
+def _bare(name: str) -> str:
+    """A name without what people write in different ways: capitals, blanks, dots."""
+    return re.sub(r"[\W_]+", "", name).casefold()
 
 
 def _start(found: Structure, generator: np.random.Generator) -> Position:

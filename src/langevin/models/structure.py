@@ -17,6 +17,7 @@ import numpy as np
 
 from langevin.data.table import Table
 from langevin.errors import ModelError
+from langevin.models.arguments import check_used
 from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
 from langevin.posterior import Batch
 from langevin.run import compilation
@@ -53,6 +54,7 @@ class Structure:
         shapes: For each latent site, its unconstrained shape; for a discrete one, the shape of its value.
         reported: The names that a draw reports: latent sites, then deterministic ones.
         dims: For each reported name, the names of its dimensions: the plates it is in, then numbers.
+        sizes: For each reported name, the sizes of its dimensions.
         row_plates: The plates over the rows; empty if there are none.
         with_scale: The latent sites that can be non-centred.
         local: The latent sites inside the plate over the rows.
@@ -67,6 +69,7 @@ class Structure:
     shapes: dict[str, tuple[int, ...]]
     reported: tuple[str, ...]
     dims: dict[str, tuple[str, ...]]
+    sizes: dict[str, tuple[int, ...]]
     row_plates: tuple[str, ...]
     with_scale: tuple[str, ...]
     local: tuple[str, ...]
@@ -81,7 +84,7 @@ class Structure:
         """The structure of the program with these sites fixed."""
         gone = set(names)
         parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for kind in ("shapes", "dims", "values"):
+        for kind in ("shapes", "dims", "sizes", "values"):
             parts[kind] = {name: value for name, value in parts[kind].items() if name not in gone}
         for kind in ("reported", "with_scale", "local", "discrete", "params"):
             parts[kind] = tuple(name for name in parts[kind] if name not in gone)
@@ -107,6 +110,7 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
     derived = [name for name, site in outline.sites.items() if site["type"] == "deterministic"]
     if not latent and not outline.params:
         raise ModelError("The program has no latent site: there is nothing to infer. Did you observe every site?")
+    check_used(table, any(site["is_observed"] for site in outline.sites.values()))
     _check_shapes(outline, row_plates)
     _check_pairs(outline, fewer, table.num_rows)
     if minibatch:
@@ -120,6 +124,7 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         shapes=outline.shapes,
         reported=reported,
         dims={name: _dims(name, outline) for name in reported},
+        sizes={name: tuple(outline.sites[name]["shape"]) for name in reported},
         row_plates=row_plates,
         with_scale=tuple(name for name in latent if outline.sites[name]["with_scale"]),
         local=tuple(name for name in latent if row_dim(outline.sites[name], row_plates) is not None),

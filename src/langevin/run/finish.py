@@ -35,6 +35,7 @@ def write_result(
     attributes: Mapping[str, Any],
     groups: Mapping[str, Group],
     by_chain: Mapping[str, np.ndarray],
+    labels: Mapping[str, np.ndarray],
 ) -> list[Entry]:
     """Writes all of a result but its blocks; see `Store.finish`.
 
@@ -45,7 +46,12 @@ def write_result(
     hierarchy.group("", {**attributes, "format": FIT_FORMAT})
     for group in dict.fromkeys([POSTERIOR, STATS, *(variable.group for variable in layout.variables)]):
         variables = _in_order([variable for variable in layout.variables if variable.group == group], dims)
-        _write_group(hierarchy, group, variables, dimensions(variables, dims), (num_chains, num_draws), layout.block)
+        named = dimensions(variables, dims)
+        _write_group(hierarchy, group, variables, named, (num_chains, num_draws), layout.block)
+        sizes = {dim: size for part in variables for dim, size in zip(named[part.name], part.shape, strict=True)}
+        for dim, values in labels.items() if group == POSTERIOR else ():
+            if sizes.get(dim) == len(values):
+                hierarchy.whole(f"{group}/{dim}", (dim,), storable(values, f"the labels of {dim!r}"))
     for name, values in by_chain.items():
         values = storable(values, f"{STATS} {name!r}")
         more = tuple(f"{name}_dim_{axis}" for axis in range(values.ndim - 1))

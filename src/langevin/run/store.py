@@ -21,6 +21,7 @@ import shutil
 import zlib
 from collections.abc import Generator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -224,6 +225,7 @@ class Store:
         attributes: Mapping[str, Any],
         groups: Mapping[str, Group],
         by_chain: Mapping[str, np.ndarray],
+        labels: Mapping[str, np.ndarray] = MappingProxyType({}),
     ) -> None:
         """Makes the folder a result that `lv.load`, xarray and ArviZ read. The run can be extended later.
 
@@ -233,6 +235,7 @@ class Store:
             attributes: Of the result; JSON must be able to hold them.
             groups: Further groups.
             by_chain: Arrays of one number a chain, for "sample_stats".
+            labels: For each dimension of a site that has them, the labels of its elements.
 
         Raises:
             SettingError: If a chain has fewer draws.
@@ -249,7 +252,8 @@ class Store:
                 if chain.blocks * layout.block < num_draws:
                     rest += write_blocks(self.path, layout, index, chain.blocks, chain.joined())
             integrity.synchronise(self.path / entry.path for entry in (*fresh, *rest))
-            metadata = write_result(self.path, layout, len(chains), num_draws, dims, attributes, groups, by_chain)
+            sizes = len(chains), num_draws
+            metadata = write_result(self.path, layout, *sizes, dims, attributes, groups, by_chain, labels)
             full = (entry for entry in (*self._logged(), *fresh) if block_number(entry) * layout.block < num_draws)
             integrity.write_manifest(self.path, [*metadata, *full, *rest])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,11 +21,13 @@ class Guide:
     Attributes:
         objective: The approximation and its target.
         parameters: A pytree of arrays; those of a NumPyro guide and of its program are in `values`.
+        levels: For each column of names, its levels: other rows get the same codes.
     """
 
     def __init__(self, objective: Objective, parameters: Any) -> None:
         self.objective = objective
         self.parameters = parameters
+        self.levels: Mapping[str, Sequence[Any]] = {}
 
     @property
     def values(self) -> dict[str, Any]:
@@ -63,4 +66,5 @@ class Guide:
             return None
         if not self.objective.local:
             raise SettingError("`Guide`: `data` is for amortised guides (encoders), in which every row has its sites.")
-        return as_arrays(as_table(data), copy=True)
+        wanted = frozenset(self.objective.data)
+        return as_arrays(as_table(data, wanted=wanted, levels=self.levels), copy=True)
