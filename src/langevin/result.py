@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -19,6 +19,7 @@ from langevin.errors import SettingError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from langevin.models.source import Source
     from langevin.posterior import Posterior
     from langevin.variational.fitted import Guide
 
@@ -29,12 +30,20 @@ class Fit:
     Attributes:
         tree: All that is known: groups `posterior`, `sample_stats` (with `weight`), `unconstrained_posterior`.
         target: The posterior that was sampled; None for a fit that was loaded, and for a guide's.
+        source: The model and the rows, to predict with; None for a fit that was loaded without its model.
     """
 
-    def __init__(self, tree: xr.DataTree, target: Posterior | None = None, guide: Guide | None = None) -> None:
+    def __init__(
+        self,
+        tree: xr.DataTree,
+        target: Posterior | None = None,
+        guide: Guide | None = None,
+        source: Source | None = None,
+    ) -> None:
         self.tree = tree
         self.target = target
         self._guide = guide
+        self.source = source
 
     @property
     def data_tree(self) -> xr.DataTree:
@@ -174,6 +183,33 @@ class Fit:
 
         return discrepancy_of_fit(self, batch_size, most_draws, seed)
 
+    def infer_discrete(
+        self,
+        data: Any = None,
+        *,
+        kind: Literal["draws", "probabilities"] = "draws",
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> xr.Dataset:
+        """The discrete sites that were summed out, given the rows and each draw: from their exact distribution.
+
+        Args:
+            data: Rows, with the columns of the fit; by default its own. Sites that are not of a row follow from these
+                rows and the draws alone.
+            kind: "draws" for one joint draw of them with each draw of the fit (dimensions chain, draw, then the site's
+                own; `weight` as in the fit); "probabilities" for the probability of each value, averaged over the
+                weighted draws, in memory that does not grow with their number.
+            batch_size: Rows at a time, for a fit by minibatches; by default as many as go well into memory.
+            seed: The same seed gives the same bits.
+
+        Raises:
+            SettingError: If nothing was summed out, or the fit was loaded without its model.
+            DataError: If the columns are not those of the fit.
+        """
+        from langevin.labelling import infer_discrete
+
+        return infer_discrete(self, data, kind, batch_size, seed)
+
     def save(self, path: str | Path) -> None:
         """Writes the fit to a Zarr folder, which `lv.load` reads. No code is stored."""
         from langevin.store import save
@@ -189,4 +225,8 @@ class Fit:
         lines += [f"  {line}" for line in repr(self.verdict).splitlines()]
         if self.settings["approximation"]:
             lines.append(f"  Approximate: {self.settings['approximation']}")
+        summed_out = self.settings.get("summed_out", ())
+        if summed_out:
+            shown = ", ".join(summed_out[:5]) + (", ..." if len(summed_out) > 5 else "")
+            lines.append(f"  Summed out: {shown} (fit.infer_discrete() draws them)")
         return "\n".join(lines)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro import handlers
 from numpyro.contrib.control_flow.scan import scan_wrapper
 from numpyro.ops.provenance import eval_provenance
@@ -75,9 +76,14 @@ def label_value(site: Mapping[str, Any], index: Any, *, compact: bool) -> jax.Ar
         index: Which value.
         compact: Whether the axes of plates have size 1: most programs broadcast, and then compute far less.
     """
-    support = jnp.asarray(unwrapped(site["fn"]).enumerate_support(expand=False)).reshape(-1)
     shape = site["fn"].shape()
-    return jnp.broadcast_to(support[index], (1,) * len(shape) if compact else shape)
+    return jnp.broadcast_to(jnp.asarray(support_of(site["fn"]))[index], (1,) * len(shape) if compact else shape)
+
+
+def support_of(distribution: Any) -> np.ndarray:
+    """The values that a discrete distribution can have, which no other site may change."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(unwrapped(distribution).enumerate_support(expand=False)).reshape(-1)
 
 
 def factor_of(array: jax.Array, labels: tuple[str, ...], site: Site, kept: frozenset[str] | None = None) -> Factor:

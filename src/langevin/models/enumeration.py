@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.primitives import Messenger
 
 from langevin.models import outline
@@ -80,6 +81,8 @@ class Enumeration:
         depends: For each term, the discrete sites outside `scan` that it depends on, in the order of their axes.
         axis: For each discrete site, its axis of the `vmap`.
         compact: Whether a discrete site's value has size 1 along plates.
+        supports: The values of each discrete site.
+        dims: The names of each one's dimensions.
         groups: The sites that are summed out together.
         plates: For each discrete site outside `scan`, the names and sizes of the plates it is in.
         tied: The other latent sites whose distribution depends on a discrete site.
@@ -92,6 +95,8 @@ class Enumeration:
     depends: dict[str, tuple[str, ...]]
     axis: dict[str, int]
     compact: bool
+    supports: dict[str, np.ndarray]
+    dims: dict[str, tuple[str, ...]]
     groups: tuple[Group, ...] = ()
     plates: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     tied: frozenset[str] = frozenset()

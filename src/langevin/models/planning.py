@@ -20,11 +20,10 @@ from numpyro.primitives import Messenger
 
 from langevin.errors import ModelError
 from langevin.models import outline
-from langevin.models.chains import Chain, factor_of, label_value
+from langevin.models.chains import Chain, factor_of, label_value, support_of
 from langevin.models.elimination import Factor, components
 from langevin.models.enumeration import Enumeration, Group, Traced
 from langevin.models.structure import Structure
-from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch
 from langevin.run import compilation
 
@@ -40,12 +39,14 @@ class Dependence(NamedTuple):
         values: The same for the values of deterministic and of latent sites.
         shapes: For each sample site, the shape of its log-probability.
         scans: For each sample site inside a `scan`, which one it is, by its place among the program's.
+        supports: The values of each discrete site.
     """
 
     terms: dict[str, frozenset[str]]
     values: dict[str, frozenset[str]]
     shapes: dict[str, tuple[int, ...]]
     scans: dict[str, int]
+    supports: dict[str, np.ndarray]
 
 
 def enumeration_of(program: Traced, sites: Structure, data: Batch, *, by_rows: bool) -> Enumeration:
@@ -62,12 +63,6 @@ def enumeration_of(program: Traced, sites: Structure, data: Batch, *, by_rows: b
     """
     labels = sites.discrete
     rest = sites.without(labels)
-    if not rest.shapes:
-        raise ModelError(
-            f"Every latent site of the program is discrete ({', '.join(map(repr, labels))}), and nothing is left to "
-            "infer when they are summed out. Fit it by `lv.VI` with a distribution of each: "
-            f"lv.VI({{{labels[0]!r}: dist.Categorical}})."
-        )
     dtype = jnp.result_type(float)
     generator = np.random.default_rng(0)
     position = {
@@ -83,7 +78,8 @@ def enumeration_of(program: Traced, sites: Structure, data: Batch, *, by_rows: b
     tied = frozenset(name for name in rest.shapes if on.terms[name])
     rest = rest.without(hidden)
     rest = dataclasses.replace(rest, with_scale=tuple(name for name in rest.with_scale if name not in tied))
-    plan = Enumeration(program, rest, choices, chains, ordered, axis, compact, tied=tied)
+    dims = {name: sites.dims[name] for name in labels}
+    plan = Enumeration(program, rest, choices, chains, ordered, axis, compact, on.supports, dims, tied=tied)
     plan = _grouped(plan, position, data)
     # The sums are tried abstractly: what cannot be summed is said before a run.
     jax.eval_shape(lambda data: plan.terms(position, data, {}), data)
@@ -110,6 +106,7 @@ def _traced_dependence(
     keys = {name: f"label_{i}" for i, name in enumerate(sites.discrete)}
     shapes: dict[str, tuple[int, ...]] = {}
     scans: dict[str, int] = {}
+    supports: dict[str, np.ndarray] = {}
 
     def run(**index: Any) -> Any:
         counter = _Counter()
@@ -123,6 +120,7 @@ def _traced_dependence(
                 scans[name] = counter.count
             if name not in keys:
                 return None
+            supports[name] = support_of(site["fn"])
             return label_value(site, index[keys[name]], compact=compact and not inside)
 
         trace = program.trace(position, data, {}, place, counter)
@@ -147,7 +145,7 @@ def _traced_dependence(
                 "latter cannot be summed out. Give the former a support of its own, or fit the program by `lv.VI` with "
                 "a guide."
             )
-    return Dependence(terms, values, shapes, scans)
+    return Dependence(terms, values, shapes, scans, supports)
 
 
 def _union(on: Any) -> frozenset[str]:
@@ -250,7 +248,7 @@ def _check_elements(plan: Enumeration, in_scans: set[str], position: Any, data: 
             key = jax.random.fold_in(jax.random.key(1), zlib.crc32(name.encode()))
             index = jax.random.randint(key, site["fn"].shape(), 0, plan.choices[name])
             chosen[name] = jax.nn.one_hot(index, plan.choices[name], axis=0, dtype=bool)
-            return jnp.asarray(unwrapped(site["fn"]).enumerate_support(expand=False)).reshape(-1)[index]
+            return jnp.asarray(support_of(site["fn"]))[index]
 
         trace = plan.program.trace(position, data, {}, place)
         found = {name: (log_prob, static) for name, log_prob, static in plan.terms_of(trace)}

@@ -203,6 +203,13 @@ def _obstacles(outline: Outline, minibatched: tuple[str, ...]) -> Iterator[str]:
     for name in outline.shapes:
         if outline.sites[name]["discrete"]:
             yield from _obstacle_of_discrete(name, outline.sites[name], minibatched)
+    if outline.shapes and all(outline.sites[name]["discrete"] for name in outline.shapes):
+        name = next(iter(outline.shapes))
+        yield (
+            f"Every latent site of the program is discrete ({', '.join(map(repr, outline.shapes))}): when they are "
+            "summed out, nothing is left to infer. Fit them by `lv.VI` with distributions of their own: "
+            f"lv.VI({{{name!r}: dist.Categorical}})."
+        )
     for name in outline.params:
         yield (
             f"Site {name!r} is a `numpyro.param`, which has no prior. Make it a `numpyro.sample` site, or fit the "
