@@ -130,7 +130,7 @@ def _in_batches(
     for first in range(0, count, size):
         # The last batch is as long as the others, so that nothing is compiled again: what was there is dropped.
         start = min(first, count - size)
-        batch = jax.tree.map(lambda column: column[start : start + size], rows)
+        batch = {name: column[start : start + size] for name, column in rows.items()}
         found = compute(target, positions, batch, at_once=at_once)
         new = slice(first - start, None)
         yield {name: _sliced(array, new, target.model.labels.dims[name], target) for name, array in found.items()}
@@ -190,6 +190,6 @@ def _check_bytes(labels: Enumeration, target: Posterior, rows: Batch, kinds: dic
     needed = num_rows(rows) * num_draws * sum(kinds[name].itemsize for name in labels.names)
     if needed > MOST_BYTES:
         raise SettingError(
-            f"`infer_discrete`: draws of {', '.join(labels.names)} for {num_rows(rows)} rows and {num_draws} draws take "
-            f"{needed / 2**30:.0f} GB. Ask for kind='probabilities', or give some of the rows."
+            f"`infer_discrete`: draws of {', '.join(labels.names)} for {num_rows(rows)} rows and {num_draws} draws "
+            f"take {needed / 2**30:.0f} GB. Ask for kind='probabilities', or give some of the rows."
         )

@@ -132,6 +132,7 @@ class Chains(Messenger):
         self.sites: dict[str, Site] = {}
 
     def process_message(self, msg: dict[str, Any]) -> None:
+        """Puts the forward algorithm in the place of a scan."""
         if msg["type"] != "control_flow":
             return
         self._count += 1
@@ -140,8 +141,8 @@ class Chains(Messenger):
             return
         if msg["fn"] is not scan_wrapper:
             raise ModelError(
-                f"Discrete site {chain.labels[0]!r} is inside a `cond`, where it cannot be summed out. Write the choice "
-                "with jnp.where."
+                f"Discrete site {chain.labels[0]!r} is inside a `cond`, where it cannot be summed out. Write the "
+                "choice with jnp.where."
             )
         msg["fn"] = functools.partial(self._summed, chain)
 
@@ -152,7 +153,7 @@ class Chains(Messenger):
         length = jnp.shape(jax.tree.leaves(xs)[0])[0] if length is None else length
         init = jax.tree.map(jnp.asarray, init)
         sites: dict[str, Site] = {}
-        body = functools.partial(self._body, chain, function, settings, length, sites)
+        body = functools.partial(self._body, chain, function, settings, sites)
         if chain.name not in self._known:
             self._known[chain.name] = _tied(chain, body, init, xs)
         tied, num_states = self._known[chain.name], chain.num_states
@@ -200,7 +201,6 @@ class Chains(Messenger):
         chain: Chain,
         function: Any,
         settings: Mapping[str, Any],
-        length: int,
         sites: dict[str, Site],
         i: Any,
         carry: Any,
@@ -267,8 +267,8 @@ def _tied(chain: Chain, body: Callable[..., Any], init: Any, xs: Any) -> frozens
     if any(depends & handed_on for depends in on[0]):
         raise ModelError(
             f"Discrete site {chain.labels[0]!r} inside a `scan` is handed on further than to the next step (a chain of "
-            "second order, a count of visits), and is summed out only where the next step alone depends on it. Make the "
-            "pair of states one site with more values."
+            "second order, a count of visits), and is summed out only where the next step alone depends on it. Make "
+            "the pair of states one site with more values."
         )
     return frozenset(name for name, depends in on[1].items() if depends & {"state", *handed_on})
 
@@ -281,7 +281,7 @@ def _plates_of(chain: Chain, tied: frozenset[str], sites: Mapping[str, Site]) ->
         if missing or (name in chain.labels and dict(sites[name].sizes) != plates):
             raise ModelError(
                 f"Site {name!r} inside a `scan` depends on the discrete site {chain.labels[0]!r}, and is in other "
-                f"plates ({', '.join(map(repr, sites[name].sizes)) or 'none'}; {', '.join(map(repr, plates))}). Put both "
-                "into the same."
+                f"plates ({', '.join(map(repr, sites[name].sizes)) or 'none'}; {', '.join(map(repr, plates))}). Put "
+                "both into the same."
             )
     return plates

@@ -5,9 +5,9 @@ The log of a sum of products has the derivative
     d log Z / d log p(z = k) = P(z = k | everything else)
 
 so the gradient of the summed-out log-density, with respect to something that is added to the log-probability of each
-value, is the posterior probability of that value: for a chain, by the forward and backward algorithms. Draws come in the
-same way. Backwards through a sum, the derivative is handed on to all its terms in proportion to their size; if it is
-handed on to one of them, drawn with that probability, what arrives is 1 at the values of an exact joint draw and 0
+value, is the posterior probability of that value: for a chain, by the forward and backward algorithms. Draws come in
+the same way. Backwards through a sum, the derivative is handed on to all its terms in proportion to their size; if it
+is handed on to one of them, drawn with that probability, what arrives is 1 at the values of an exact joint draw and 0
 elsewhere: forward filtering, backward sampling.
 """
 

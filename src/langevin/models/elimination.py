@@ -116,8 +116,10 @@ def eliminated(
             _check(name, factor, plates)
         inside = plates[name]
         # A product over the other plates that a factor is in: its values there all have this one value of the variable.
-        parts = [factor.summed([axis for axis in factor.axes if axis not in plates and axis not in inside])
-                 for factor in of_name]
+        parts = [
+            factor.summed([axis for axis in factor.axes if axis not in plates and axis not in inside])
+            for factor in of_name
+        ]
         _check_size(name, parts, plates)
         joined = product(parts)
         axis = joined.axes.index(name)
@@ -138,8 +140,8 @@ def _check(name: str, factor: Factor, plates: Plates) -> None:
     outside = sorted(plates[name] - set(factor.axes))
     if outside:
         raise ModelError(
-            f"Discrete site {name!r} is in the plate {outside[0]!r}, and something that is not in that plate depends on "
-            "it: it can be summed out only where each of its elements concerns that element of the plate alone. Put "
+            f"Discrete site {name!r} is in the plate {outside[0]!r}, and something that is not in that plate depends "
+            "on it: it can be summed out only where each of its elements concerns that element of the plate alone. Put "
             "what depends on it into the same plate (of a group's rows: a plate inside that of the groups), or fit it "
             f"by `lv.VI` with a distribution of its own: lv.VI({{{name!r}: dist.Categorical}})."
         )

@@ -1,9 +1,10 @@
 """Discrete latent sites with finitely many values, summed out of a program's log-density.
 
-The program is run for every value of every such site at once, by `jax.vmap`: all elements of a site (all rows, say) have
-the same value in a run, which is enough, since what one row adds depends on its own values only. What the run leaves are
-tables, and `langevin.models.elimination` sums over them. Sites that no table has in common share an axis of the `vmap`:
-a chain in a Python loop needs two, however long it is. Chains inside NumPyro's `scan` are in `langevin.models.chains`.
+The program is run for every value of every such site at once, by `jax.vmap`. All elements of a site (all rows, say)
+have the same value in a run, which is enough, since what one row adds depends on its own values only. What the run
+leaves are tables, and `langevin.models.elimination` sums over them. Sites that no table has in common share an axis of
+the `vmap`: a chain in a Python loop needs two, however long it is. Chains inside NumPyro's `scan` are in
+`langevin.models.chains`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpyro.primitives import Messenger
 
 from langevin.models import outline
 from langevin.models.chains import Chain, Chains, Site, Trace, factor_of, label_value
-from langevin.models.elimination import Factor, LogSum, components, eliminated, log_sum
+from langevin.models.elimination import Factor, LogSum, eliminated, log_sum
 from langevin.models.placing import log_det_of
 from langevin.models.structure import Structure
 from langevin.posterior import Batch, Centring, Position

@@ -1,8 +1,8 @@
 """Whether the discrete sites of a program can be summed out, and how.
 
-Found from two things: which site depends on which (by the provenance of its log-probability), and which plates each is
-in. That an element of a plate depends on no other element's discrete values cannot be seen in this way, and is tried: at
-random values of the discrete sites the program must say what the tables say.
+Found from two things: which site depends on which (by the provenance of its log-probability), and which plates each
+is in. That an element of a plate depends on no other element's discrete values cannot be seen in this way, and is
+tried: at random values of the discrete sites the program must say what the tables say.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def enumeration_of(program: Traced, sites: Structure, data: Batch, *, by_rows: b
     rest = sites.without(labels)
     dtype = jnp.result_type(float)
     generator = np.random.default_rng(0)
-    position = {
-        name: jnp.asarray(generator.uniform(-1.0, 1.0, shape), dtype) for name, shape in rest.shapes.items()
-    }
+    position = {name: jnp.asarray(generator.uniform(-1.0, 1.0, shape), dtype) for name, shape in rest.shapes.items()}
     on, compact = _dependence(program, sites, rest, position, data)
     chains = _chains(sites, on)
     choices = {name: sites.values[name].choices or 0 for name in labels if name not in on.scans}
@@ -135,9 +133,7 @@ def _traced_dependence(
 
     found = eval_provenance(run, **{key: jnp.asarray(0) for key in keys.values()})
     names = {key: name for name, key in keys.items()}
-    terms, values = (
-        {name: frozenset(names[key] for key in _union(on)) for name, on in part.items()} for part in found
-    )
+    terms, values = ({name: frozenset(names[key] for key in _union(on)) for name, on in part.items()} for part in found)
     for name in rest.shapes:
         if values.get(name):
             raise ModelError(
@@ -185,8 +181,8 @@ def _depends(on: Dependence, chains: Mapping[int, Chain], plain: set[str]) -> di
         after = found - plain - own
         if after:
             raise ModelError(
-                f"Site {name!r} depends on the discrete site {min(after)!r} of a `scan` that it is not in. What depends "
-                "on a state must be inside the `scan`, at the step of that state."
+                f"Site {name!r} depends on the discrete site {min(after)!r} of a `scan` that it is not in. What "
+                "depends on a state must be inside the `scan`, at the step of that state."
             )
         outside = found & plain
         if chain is None:
@@ -265,9 +261,9 @@ def _check_elements(plan: Enumeration, in_scans: set[str], position: Any, data: 
         if not np.allclose(by_table, at_once, rtol=SAME, atol=SAME * size, equal_nan=True):
             raise ModelError(
                 f"Site {name!r} depends on other elements of the discrete site {plan.depends[name][0]!r} than its own "
-                "(for instance through a sum, a mean or an order of them), so that they cannot be summed out one by one. "
-                "Write a chain as `numpyro.contrib.control_flow.scan`, or fit the program by `lv.VI` with distributions "
-                "of its discrete sites."
+                "(for instance through a sum, a mean or an order of them), so that they cannot be summed out one by "
+                "one. Write a chain as `numpyro.contrib.control_flow.scan`, or fit the program by `lv.VI` with "
+                "distributions of its discrete sites."
             )
 
 
