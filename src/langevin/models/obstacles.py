@@ -45,8 +45,8 @@ def _obstacle_of_discrete(name: str, site: Mapping[str, Any], minibatched: tuple
     elif site["choices"] is None:
         yield (
             f"{what}, and the number of its values is infinite or not known beforehand, so it cannot be summed out. "
-            "Give it finitely many values (`dist.Categorical` over those that matter), observe it, or fit it by `lv.VI` "
-            "with a guide."
+            "Give it finitely many values (`dist.Categorical` over those that matter), observe it, or fit it by "
+            "`lv.VI` with a guide."
         )
     elif minibatched and row_dim(dict(site), minibatched) is None:
         yield (
