@@ -205,6 +205,17 @@ class Fit:
         Raises:
             SettingError: If nothing was summed out, or the fit was loaded without its model.
             DataError: If the columns are not those of the fit.
+
+        Example:
+            >>> import langevin as lv, numpyro, numpyro.distributions as dist
+            >>> def model(y):
+            ...     m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+            ...     with numpyro.plate("rows", len(y)):
+            ...         far = numpyro.sample("far", dist.Bernoulli(0.5))
+            ...         numpyro.sample("y", dist.Normal(m + 5.0 * far, 1.0), obs=y)
+            >>> fit = lv.fit(model, {"y": [-0.2, 0.3, 5.1]}, progress=False)
+            >>> fit.infer_discrete(kind="probabilities")["far"].sel(far_value=1).values.round(1).tolist()
+            [0.0, 0.0, 1.0]
         """
         from langevin.labelling import infer_discrete
 
