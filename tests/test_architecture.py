@@ -25,7 +25,7 @@ ROOMS = [
     ("methods",),
     ("diagnostics",),
     ("result",),
-    ("store", "discrepancy", "resampling"),
+    ("store", "discrepancy", "resampling", "labelling"),
     ("predicting",),
     ("assembly", "plots", "naming"),
     ("runs",),
@@ -36,7 +36,9 @@ ROOMS = [
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
 # Fit offers save, predict and others as methods; they are imported when called.
-LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling"), ("result", "predicting")}
+LATE = {
+    ("result", other) for other in ("store", "discrepancy", "resampling", "labelling", "predicting")
+}
 
 
 def room(path):

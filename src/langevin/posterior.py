@@ -45,6 +45,7 @@ class Model:
         adjustable: The sites whose centring can be chosen, each like a position has it.
         recentred: `(position, batch, centring, other) -> position`: the same point under another centring.
         observed: The sites that have a given value.
+        labels: The discrete sites that were summed out, if there are any (`langevin.models.enumeration`).
     """
 
     terms: Callable[[Position, Batch, Centring], tuple[jax.Array, jax.Array]]
@@ -57,6 +58,7 @@ class Model:
     adjustable: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     recentred: Callable[[Position, Batch, Centring, Centring], Position] = lambda position, batch, old, new: position
     observed: tuple[str, ...] = ()
+    labels: Any = None
 
 
 @jax.tree_util.register_dataclass
@@ -101,6 +103,11 @@ class Posterior:
     def observed(self) -> tuple[str, ...]:
         """The sites that have a given value."""
         return self.model.observed
+
+    @property
+    def summed_out(self) -> tuple[str, ...]:
+        """The discrete sites of the program that are summed out of the log-density."""
+        return () if self.model.labels is None else self.model.labels.names
 
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log posterior up to a constant, estimated from `batch`, or exact from all rows.

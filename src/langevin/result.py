@@ -296,6 +296,44 @@ class Fit:
 
         return checked(self, most_rows, num_draws, seed)
 
+    def infer_discrete(
+        self,
+        data: Any = None,
+        *,
+        kind: Literal["draws", "probabilities"] = "draws",
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> xr.Dataset:
+        """The discrete sites that were summed out, given the rows and each draw: from their exact distribution.
+
+        Args:
+            data: Rows, with the columns of the fit; by default its own. Sites that are not of a row follow from these
+                rows and the draws alone.
+            kind: "draws" for one joint draw of them with each draw of the fit (dimensions chain, draw, then the site's
+                own; `weight` as in the fit); "probabilities" for the probability of each value, averaged over the
+                weighted draws, in memory that does not grow with their number.
+            batch_size: Rows at a time, for a fit by minibatches; by default as many as go well into memory.
+            seed: The same seed gives the same bits.
+
+        Raises:
+            SettingError: If nothing was summed out, or the fit was loaded without its model.
+            DataError: If the columns are not those of the fit.
+
+        Example:
+            >>> import langevin as lv, numpyro, numpyro.distributions as dist
+            >>> def model(y):
+            ...     m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+            ...     with numpyro.plate("rows", len(y)):
+            ...         far = numpyro.sample("far", dist.Bernoulli(0.5))
+            ...         numpyro.sample("y", dist.Normal(m + 5.0 * far, 1.0), obs=y)
+            >>> fit = lv.fit(model, {"y": [-0.2, 0.3, 5.1]}, progress=False)
+            >>> fit.infer_discrete(kind="probabilities")["far"].sel(far_value=1).values.round(1).tolist()
+            [0.0, 0.0, 1.0]
+        """
+        from langevin.labelling import infer_discrete
+
+        return infer_discrete(self, data, kind, batch_size, seed)
+
     def save(self, path: str | Path) -> None:
         """Writes the fit to a Zarr folder, which `lv.load` reads. No code is stored."""
         from langevin.store import save
@@ -313,4 +351,8 @@ class Fit:
             lines.append(f"  {self.settings['left_out']}")
         if self.settings["approximation"]:
             lines.append(f"  Approximate: {self.settings['approximation']}")
+        summed_out = self.settings.get("summed_out", ())
+        if summed_out:
+            shown = ", ".join(summed_out[:5]) + (", ..." if len(summed_out) > 5 else "")
+            lines.append(f"  Summed out: {shown} (fit.infer_discrete() draws them)")
         return "\n".join(lines)

@@ -179,6 +179,7 @@ class Run(NamedTuple):
             "seed": self.asked.seed,
             "keep": describe(self.plan.keep),
             "approximation": " ".join(sentence for sentence in sentences if sentence),
+            "summed_out": list(self.target.summed_out) if isinstance(self.target, Posterior) else [],
             "version": importlib.metadata.version("langevin"),
             "evidence": outcome.evidence,
         } | outcome.settings

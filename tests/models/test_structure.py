@@ -46,7 +46,7 @@ def test_discrete_latent():
         k = numpyro.sample("k", dist.Bernoulli(0.5))
         numpyro.sample("y", dist.Normal(k, 1.0), obs=y)
 
-    with pytest.raises(ModelError, match=r"'k' is a discrete latent.*MixtureSameFamily"):
+    with pytest.raises(ModelError, match=r"Every latent site of the program is discrete \('k'\).*lv.VI"):
         make(model, {"y": DATA["y"]})
 
 

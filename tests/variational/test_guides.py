@@ -386,8 +386,19 @@ def test_guides_and_rows():
 
     with pytest.raises(lv.ModelError, match="shape of parameter 'logits' follows the number of rows"):
         lv.fit(bernoulli_mixture, MIXED, lv.VI(follows), batch_size=10, progress=False)
-    with pytest.raises(lv.ModelError, match="'z' is discrete: a Gaussian family cannot have it"):
-        lv.fit(bernoulli_mixture, MIXED, "vi", progress=False)
+
+
+def test_a_family_has_no_discrete_sites():
+    """Those with finitely many values are summed out; a count has no end."""
+
+    def thinned(y):
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+        with numpyro.plate("rows", len(y)):
+            n = numpyro.sample("n", dist.Poisson(rate))
+            numpyro.sample("y", dist.Normal(n, 1.0), obs=y)
+
+    with pytest.raises(lv.ModelError, match="'n' is discrete: a Gaussian family cannot have it"):
+        lv.fit(thinned, {"y": np.arange(5.0)}, "vi", progress=False)
 
 
 def test_importance_weighted_bound_needs_a_path():

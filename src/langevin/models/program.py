@@ -2,7 +2,8 @@
 
 The program is called with rows and constants as keywords. Its latent sites live on the real line through `biject_to`,
 and the log-determinants of those maps belong to `log_prior`. The observed sites inside the plate over the rows are the
-likelihood; everything else is `log_prior`, and must then be the same whatever rows the program is called with.
+likelihood; everything else is `log_prior`, and must then be the same whatever rows the program is called with. Discrete
+latent sites are summed out (`langevin.models.enumeration`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import jax
@@ -25,8 +27,10 @@ from langevin.data.table import Table, as_arrays
 from langevin.errors import ModelError
 from langevin.models import outline, structure
 from langevin.models.centring import can_be_noncentred, is_adjustable, recentred, scale_of
+from langevin.models.enumeration import Enumeration
 from langevin.models.joint import Called, Joint
 from langevin.models.placing import log_det_of, place_site
+from langevin.models.planning import enumeration_of
 from langevin.models.structure import Structure
 from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch, Centring, Model, Position, Posterior
@@ -112,21 +116,42 @@ class Program:
     def _posterior(self, table: Table, sites: Structure, minibatch: bool) -> Posterior:
         if sites.obstacles:
             raise ModelError(sites.obstacles[0])
+        data = as_arrays(table, copy=not minibatch)
+        if sites.discrete:
+            return self._without_discrete(table, sites, data, minibatch)
         self._check_noncentred(sites)
-        data, dtype = as_arrays(table, copy=not minibatch), jnp.result_type(float)
         sites = dataclasses.replace(sites, adjustable=self._adjustable(sites, data))
+        return self._made(table, sites, data, minibatch)
+
+    def _without_discrete(self, table: Table, sites: Structure, data: Batch, minibatch: bool) -> Posterior:
+        """The posterior with the discrete sites summed out."""
+        centred = dataclasses.replace(self, noncentred=False)
+        plan = enumeration_of(centred, sites, data, by_rows=minibatch)
+        # A site whose distribution depends on a discrete one has no location and scale until that is known.
+        noncentred = plan.found.with_scale if self.noncentred is True else self.noncentred
+        program = dataclasses.replace(self, noncentred=noncentred)
+        program._check_noncentred(plan.found)
+        found = dataclasses.replace(plan.found, adjustable=program._adjustable(plan.found, data))
+        return program._made(table, found, data, minibatch, dataclasses.replace(plan, program=program, found=found))
+
+    def _made(
+        self, table: Table, sites: Structure, data: Batch, minibatch: bool, labels: Enumeration | None = None
+    ) -> Posterior:
+        """The posterior over these sites, where others (`labels`) are summed out."""
+        dtype = jnp.result_type(float)
         like = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in sites.shapes.items()}
         model = Model(
-            terms=functools.partial(self._terms, sites),
+            terms=functools.partial(self._terms, sites) if labels is None else labels.terms,
             report=functools.partial(self._report, sites),
             start=lambda generator: _start(sites, generator),
             like=like,
             dims=tuple((name, sites.dims[name]) for name in sites.reported),
-            explain=functools.partial(self._explain, sites),
-            gaussian_priors=functools.partial(self._gaussian_priors, sites),
+            explain=functools.partial(self._explain, sites, labels),
+            gaussian_priors=functools.partial(self._gaussian_priors, sites, labels),
             adjustable={name: like[name] for name in sites.adjustable},
             recentred=functools.partial(self._recentred, sites),
             observed=sites.observed,
+            labels=labels,
         )
         # Where minibatches are asked for, `structure.find` checked that the rows are independent.
         target = Posterior(data, model, table.num_rows, by_rows=minibatch)
@@ -181,7 +206,7 @@ class Program:
             return ()
 
         def scales(**position: jax.Array) -> dict[str, jax.Array]:
-            trace = self._trace(position, data, {})
+            trace = self.trace(position, data, {})
             sites = {name: trace[name] for name in found.with_scale}
             return {
                 name: scale_of(site["fn"])
@@ -203,16 +228,36 @@ class Program:
         """Whether the position holds the site itself, and not something that was given its log-density already."""
         return site["name"] not in found.adjustable and not self._is_noncentred(site)
 
-    def _trace(self, position: Position, batch: Batch, centring: Centring) -> dict[str, Any]:
+    def trace(
+        self,
+        position: Position,
+        batch: Batch,
+        centring: Centring,
+        place: Callable[[dict[str, Any]], Any] = lambda site: None,
+        around: AbstractContextManager[Any] | None = None,
+    ) -> dict[str, Any]:
+        """The sites of a run at a position.
+
+        Args:
+            position: Unconstrained values by site.
+            batch: Rows.
+            centring: How far sites are centred.
+            place: Gives further sites their values, or None.
+            around: A handler around the run.
+        """
+
         def substitute(site: dict[str, Any]) -> Any:
+            value = place(site)
+            if value is not None:
+                return value
             noncentred = site["type"] == "sample" and self._is_noncentred(site)
             return place_site(position, site, noncentred=noncentred, centring=centring.get(site["name"]))
 
         program = handlers.substitute(self.call, substitute_fn=substitute)
-        with outline.HANDLERS:
+        with outline.HANDLERS, around or nullcontext():
             return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
 
-    def _terms_of(self, found: Structure, trace: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def terms_of(self, found: Structure, trace: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The sites whose log-probabilities are terms of the log-density; that of a noise is already among them."""
         for name, site in trace.items():
             if site["type"] == "sample" and (outline.is_observed(site) or self._has_own_density(found, site)):
@@ -224,7 +269,7 @@ class Program:
         log_prior: Any = 0.0
         by_row, whole = [], []
         log_dets = {log_det_of(name) for name in found.shapes}
-        for name, site in self._terms_of(found, self._trace(position, batch, centring)):
+        for name, site in self.terms_of(found, self.trace(position, batch, centring)):
             log_prob = outline.log_prob(site)
             row_dim = outline.row_dim(site, found.row_plates)
             observed = outline.is_observed(site) and name not in log_dets
@@ -241,17 +286,19 @@ class Program:
     def _recentred(
         self, found: Structure, position: Position, batch: Batch, centring: Centring, other: Centring
     ) -> Position:
-        trace = self._trace(position, batch, centring)
+        trace = self.trace(position, batch, centring)
         moved = {
             name: recentred(trace[name]["fn"], position[name], centring[name], other[name]) for name in found.adjustable
         }
         return {**position, **moved}
 
     def _gaussian_priors(
-        self, found: Structure, position: Position, batch: Batch, centring: Centring
+        self, found: Structure, labels: Enumeration | None, position: Position, batch: Batch, centring: Centring
     ) -> dict[str, Any]:
         priors = {}
-        for name, site in self._trace(position, batch, centring).items():
+        for name, site in self.trace(position, batch, centring).items():
+            if labels is not None and name in labels.tied:
+                continue
             if name not in found.shapes or site["scale"] is not None or not self._has_own_density(found, site):
                 continue
             prior = unwrapped(site["fn"], masks=False)
@@ -262,20 +309,25 @@ class Program:
     def _report(
         self, sites: Structure, position: Position, batch: Batch, hidden: frozenset[str], centring: Centring
     ) -> dict[str, jax.Array]:
-        trace = self._trace(position, batch, centring)
+        trace = self.trace(position, batch, centring)
         return {name: jnp.asarray(trace[name]["value"]) for name in sites.reported if name not in hidden}
 
-    def _explain(self, found: Structure, position: Position, batch: Batch, centring: Centring) -> str:
-        sites: dict[str, dict[str, Any]] = {}
+    def _explain(
+        self, found: Structure, labels: Enumeration | None, position: Position, batch: Batch, centring: Centring
+    ) -> str:
+        sites: dict[str, tuple[bool, int | None]] = {}
 
         @jax.jit
         def log_probs(position: Position, batch: Batch) -> dict[str, jax.Array]:
             # Compiled: on numbers, NumPyro would raise an error at a bad parameter, and not say of which site.
-            sites.update(self._terms_of(found, self._trace(position, batch, centring)))
-            return {name: outline.log_prob(site) for name, site in sites.items()}
+            if labels is not None:
+                return labels.explained(position, batch, centring, sites)
+            terms = dict(self.terms_of(found, self.trace(position, batch, centring)))
+            sites.update({n: (outline.is_observed(s), outline.row_dim(s, found.row_plates)) for n, s in terms.items()})
+            return {name: outline.log_prob(site) for name, site in terms.items()}
 
         found_log_probs = log_probs(position, batch)
-        for name, site in sites.items():
+        for name, (observed, row_dim) in sites.items():
             log_prob = np.asarray(found_log_probs[name])
             if np.isfinite(log_prob).all():
                 continue
@@ -283,9 +335,8 @@ class Program:
             for latent in found.shapes:
                 if name == log_det_of(latent):
                     return f"the Jacobian of site {latent!r} is {bad}"
-            kind = "observed site" if outline.is_observed(site) else "site"
+            kind = "observed site" if observed else "site"
             place = ""
-            row_dim = outline.row_dim(site, found.row_plates)
             if row_dim is not None:
                 row = np.flatnonzero(~np.isfinite(np.asarray(_sum_to_rows(jnp.asarray(log_prob), row_dim))))[0]
                 place = f" at row {row}"

@@ -9,7 +9,7 @@ log-likelihood differs, the rows are not independent.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ import numpy as np
 from langevin.data.table import Table
 from langevin.errors import ModelError
 from langevin.models.arguments import check_used
+from langevin.models.obstacles import obstacles_of
 from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
 from langevin.posterior import Batch
 from langevin.run import compilation
@@ -131,8 +132,8 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         discrete=tuple(name for name in latent if outline.sites[name]["discrete"]),
         values={name: _value(outline.sites[name]) for name in latent},
         params=outline.params,
-        obstacles=tuple(_obstacles(outline, row_plates if minibatch else ())),
         observed=tuple(n for n, site in outline.sites.items() if site["is_observed"] and not site["is_factor"]),
+        obstacles=tuple(obstacles_of(outline, row_plates if minibatch else ())),
     )
 
 
@@ -204,28 +205,6 @@ def _row_plates(
             '`with numpyro.plate("rows", x.shape[0]):`, or leave `batch_size` out.'
         )
     return tuple(candidates)
-
-
-def _obstacles(outline: Outline, minibatched: tuple[str, ...]) -> Iterator[str]:
-    """What stands in the way of a log-density, where minibatches are taken of these plates."""
-    for name in outline.shapes:
-        if outline.sites[name]["discrete"]:
-            yield (
-                f"Site {name!r} is a discrete latent variable, which has no gradient. Sum it out of the program (a "
-                "mixture: `dist.MixtureSameFamily`), observe it, or fit it by `lv.VI` with a guide."
-            )
-    for name in outline.params:
-        yield (
-            f"Site {name!r} is a `numpyro.param`, which has no prior. Make it a `numpyro.sample` site, or fit the "
-            "program by `lv.VI`, which finds its value."
-        )
-    for name in outline.shapes:
-        if row_dim(outline.sites[name], minibatched) is not None:
-            yield (
-                f"Site {name!r} is latent and inside the plate over the rows: each row has its own, and a minibatch "
-                "sees only a few of them. Integrate it out of the program, leave `batch_size` out, or fit by `lv.VI` "
-                "with an amortised guide (an encoder), which computes it from the row."
-            )
 
 
 def _check_observed(outline: Outline, row_plates: tuple[str, ...]) -> None:
