@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from langevin import culprit
 from langevin.errors import ModelError
 from langevin.models import outline
 from langevin.models.placing import place_site
@@ -151,7 +152,8 @@ class Joint:
         if self.fixed and function is self.function:
             held, unconstrained = self._parted(self.fixed)
             values, position = {**held, **values}, {**unconstrained, **(position or {})}
-        run = handlers.substitute(function, data=dict(values))
+        guarded = culprit.guarded(function, "The program" if function is self.function else "The guide")
+        run = handlers.substitute(guarded, data=dict(values))
         if position:
             run = handlers.substitute(run, substitute_fn=lambda site: place_site(position, site))
         # Outside the trace: what is outside sees a drawn value first.

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import threading
-import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpyro
+from jax.extend.core import get_opaque_trace_state
 from numpyro import handlers
 from numpyro.distributions import biject_to
+from numpyro.primitives import Messenger
 
+from langevin import culprit
 from langevin.errors import ModelError
 from langevin.models.centring import can_be_noncentred
 from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch
 
 Call = Callable[[Batch], Any]
-# NumPyro's handlers are on one stack for all threads.
+# Handlers are on a stack of each thread's own (see `langevin.models.stack`), but a program may keep things of its own.
 HANDLERS = threading.RLock()
-
-LOOKS_AT_DATA = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-)
 
 
 class Outline(NamedTuple):
@@ -95,30 +89,68 @@ def outline_of(call: Call, columns: dict[str, Any], num_rows: int) -> Outline:
     batch = {name: jax.ShapeDtypeStruct((num_rows, *col.shape[1:]), col.dtype) for name, col in columns.items()}
     try:
         jax.eval_shape(run, batch)
-    except LOOKS_AT_DATA as error:
-        raise ModelError(
-            "The program asks for a value that is not there while it is being compiled. If it is one of a latent site "
-            "(np.exp(z), `if z > 0`), write it with JAX: jnp.exp(z), jnp.where(z > 0, ...). If it is one of the data "
-            "(int(x.max())), compute it beforehand and pass it in `constants`. JAX says: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-    except ValueError as error:
-        name = _failed_site(error)
-        if isinstance(error, ModelError) or name is None:
+    except ModelError as error:
+        asked = error.__cause__
+        if not isinstance(asked, culprit.ASKS_FOR_VALUES):
             raise
-        raise ModelError(
-            f"Site {name!r} cannot be made: {error}. Do its values, its parameters and the plates that it is in have "
-            f"the same sizes? Take these from the arrays (`x.shape[0]`); the data has {num_rows} rows."
-        ) from error
+        raise culprit.told(asked, "The program", _whose(call, columns)) from asked
     return outlines[-1]
 
 
-def _failed_site(error: Exception) -> str | None:
-    """The name of the site in whose `numpyro.sample` an error was raised; None if it was somewhere else."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code is numpyro.sample.__code__:
-            return frame.f_locals.get("name")
-    return None
+def _whose(call: Call, columns: dict[str, Any]) -> str:
+    """Whose value a program asks for that cannot be compiled: it is the data's if it runs where the data has values."""
+
+    def run(nothing: jax.Array) -> jax.Array:
+        trace_of(call, dict(columns), elsewhere=nothing)
+        return nothing
+
+    try:
+        jax.vmap(run)(jnp.zeros(1))
+    except Exception:
+        return "a latent site"
+    return "the data"
+
+
+class _Within(Messenger):
+    """Checks that every site is of the program's own, and not of a function that JAX traces inside it."""
+
+    def __enter__(self) -> None:
+        self._state = get_opaque_trace_state()
+        super().__enter__()
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] in ("sample", "deterministic", "param") and get_opaque_trace_state() != self._state:
+            raise ModelError(
+                f"Site {msg['name']!r} is inside a function that jax.jit, jax.vmap or jax.lax.scan runs, from which its "
+                "value cannot get out. Take jax.jit away (langevin compiles the program), write jax.vmap as a "
+                "`numpyro.plate`, and jax.lax.scan as `numpyro.contrib.control_flow.scan`."
+            )
+
+
+def check_same_sites(trace: dict[str, Any], position: Mapping[str, Any]) -> None:
+    """Checks that the latent sites of a run are those of the position.
+
+    A site that it lacks would be drawn once, when the program is compiled, and be a number from then on.
+    """
+    latent = {name for name, site in trace.items() if site["type"] == "sample" and not is_observed(site)}
+    changed = latent ^ set(position)
+    if changed:
+        raise ModelError(
+            f"The program has not the same latent sites each time it is run: {min(changed)!r} comes and goes. Let names "
+            "not depend on a counter or on random numbers."
+        )
+
+
+def _check_same_plates(trace: dict[str, Any]) -> None:
+    """Checks that no two plates with one name have different sizes: a name stands for one axis."""
+    sizes: dict[str, int] = {}
+    for name, site in trace.items():
+        for frame in site.get("cond_indep_stack", ()):
+            if sizes.setdefault(frame.name, frame.size) != frame.size:
+                raise ModelError(
+                    f"Two plates are named {frame.name!r}, one of size {sizes[frame.name]} and one of size {frame.size} "
+                    f"(at site {name!r}). Give each its own name."
+                )
 
 
 def _described(site: dict[str, Any]) -> dict[str, Any]:
@@ -152,12 +184,12 @@ def _choices(fn: Any) -> int | None:
         return None
     try:
         return len(fn.enumerate_support(expand=False))
-    except (NotImplementedError, *LOOKS_AT_DATA):
+    except (NotImplementedError, *culprit.ASKS_FOR_VALUES):
         return None
 
 
 def trace_of(
-    call: Call, batch: Batch, row_plates: tuple[str, ...] = ()
+    call: Call, batch: Batch, row_plates: tuple[str, ...] = (), elsewhere: Any = 0.0
 ) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
     """One run at a fixed point: the sites, and for each latent one its unconstrained shape.
 
@@ -165,17 +197,18 @@ def trace_of(
         call: The program.
         batch: Rows.
         row_plates: Plates over the rows, if they are known: all rows then have the same latent values.
+        elsewhere: Is added to the latent values that are continuous.
     """
     names: list[str] = []
-    program = handlers.substitute(call, substitute_fn=lambda site: _somewhere(site, names, row_plates))
-    try:
-        with HANDLERS:
-            trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
-    except AssertionError as error:
-        if "unique names" not in str(error):
-            raise
-        name = str(error).split("`")[1]
-        raise ModelError(f"The program has two sites named {name!r}. Rename one of them.") from error
+
+    def substitute(site: dict[str, Any]) -> Any:
+        value = _somewhere(site, names, row_plates)
+        return value if value is None or site["fn"].support.is_discrete else value + elsewhere
+
+    program = handlers.substitute(call, substitute_fn=substitute)
+    with HANDLERS, _Within():
+        trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+    _check_same_plates(trace)
     shapes = {}
     for name in names:
         site = trace[name]

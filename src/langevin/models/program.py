@@ -20,6 +20,7 @@ from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 
+from langevin import culprit
 from langevin.data.table import Table, as_arrays
 from langevin.errors import ModelError
 from langevin.models import outline, structure
@@ -102,7 +103,7 @@ class Program:
 
     def call(self, batch: Batch) -> Any:
         """Runs the program on these rows."""
-        return self.function(**batch, **self.constants)
+        return culprit.guarded(self.function, "The program")(**batch, **self.constants)
 
     def _structure(self, table: Table, minibatch: bool) -> Structure:
         self._check_names(table)
@@ -201,7 +202,9 @@ class Program:
 
         program = handlers.substitute(self.call, substitute_fn=substitute)
         with outline.HANDLERS:
-            return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+            trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+        outline.check_same_sites(trace, position)
+        return trace
 
     def _terms_of(self, found: Structure, trace: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The sites whose log-probabilities are terms of the log-density; that of a noise is already among them."""
@@ -260,12 +263,13 @@ class Program:
         sites: dict[str, dict[str, Any]] = {}
 
         @jax.jit
-        def log_probs(position: Position, batch: Batch) -> dict[str, jax.Array]:
+        def log_probs(position: Position, batch: Batch) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
             # Compiled: on numbers, NumPyro would raise an error at a bad parameter, and not say of which site.
             sites.update(self._terms_of(found, self._trace(position, batch, centring)))
-            return {name: outline.log_prob(site) for name, site in sites.items()}
+            values = {name: jnp.asarray(site["value"]) for name, site in sites.items() if outline.is_observed(site)}
+            return {name: outline.log_prob(site) for name, site in sites.items()}, values
 
-        found_log_probs = log_probs(position, batch)
+        found_log_probs, observed = log_probs(position, batch)
         for name, site in sites.items():
             log_prob = np.asarray(found_log_probs[name])
             if np.isfinite(log_prob).all():
@@ -280,6 +284,8 @@ class Program:
             if row_dim is not None:
                 row = np.flatnonzero(~np.isfinite(np.asarray(_sum_to_rows(jnp.asarray(log_prob), row_dim))))[0]
                 place = f" at row {row}"
+                if name in observed and np.shape(observed[name]) == log_prob.shape:
+                    place += f", where its value is {np.take(np.asarray(observed[name]), row, log_prob.ndim + row_dim)}"
             return f"the log-probability of {kind} {name!r} is {bad}{place}"
         return "every site is finite there, but the gradient is not"
 

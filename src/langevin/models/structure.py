@@ -18,6 +18,7 @@ import numpy as np
 from langevin.data.table import Table
 from langevin.errors import ModelError
 from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
+from langevin.models.values import check_values
 from langevin.posterior import Batch
 from langevin.run import compilation
 
@@ -107,6 +108,7 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         raise ModelError("The program has no latent site: there is nothing to infer. Did you observe every site?")
     _check_shapes(outline, row_plates)
     _check_pairs(outline, fewer, table.num_rows)
+    check_values(call, table, {name: (outline.sites[name]["shape"], outline.sites[name]["discrete"]) for name in latent})
     if minibatch:
         _check_observed(outline, row_plates)
         derived = _check_global(call, table, outline, row_plates, derived)
