@@ -141,18 +141,6 @@ def check_same_sites(trace: dict[str, Any], position: Mapping[str, Any]) -> None
         )
 
 
-def _check_same_plates(trace: dict[str, Any]) -> None:
-    """Checks that no two plates with one name have different sizes: a name stands for one axis."""
-    sizes: dict[str, int] = {}
-    for name, site in trace.items():
-        for frame in site.get("cond_indep_stack", ()):
-            if sizes.setdefault(frame.name, frame.size) != frame.size:
-                raise ModelError(
-                    f"Two plates are named {frame.name!r}, one of size {sizes[frame.name]} and one of size {frame.size} "
-                    f"(at site {name!r}). Give each its own name."
-                )
-
-
 def _described(site: dict[str, Any]) -> dict[str, Any]:
     """What is static of a site."""
     sampled = site["type"] == "sample"
@@ -208,7 +196,6 @@ def trace_of(
     program = handlers.substitute(call, substitute_fn=substitute)
     with HANDLERS, _Within():
         trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
-    _check_same_plates(trace)
     shapes = {}
     for name in names:
         site = trace[name]

@@ -170,6 +170,7 @@ def _row_plates(
     candidates = sized
     if fewer is not None:
         candidates = [name for name in sized if fewer.plates.get(name) not in (None, table.num_rows)]
+    _check_one_size(outline, candidates, table.num_rows)
     for name in named:
         if name not in candidates:
             raise ModelError(
@@ -198,6 +199,17 @@ def _row_plates(
             '`with numpyro.plate("rows", x.shape[0]):`, or leave `batch_size` out.'
         )
     return tuple(candidates)
+
+
+def _check_one_size(outline: Outline, row_plates: list[str], num_rows: int) -> None:
+    """Checks that a plate over the rows is always that: what is inside it belongs to a row."""
+    for name, site in outline.sites.items():
+        for frame in site["cond_indep_stack"]:
+            if frame.name in row_plates and frame.size != num_rows:
+                raise ModelError(
+                    f"Two plates are named {frame.name!r}: one over the {num_rows} rows, and one of size {frame.size}, at "
+                    f"site {name!r}. Give each its own name."
+                )
 
 
 def _obstacles(outline: Outline, minibatched: tuple[str, ...]) -> Iterator[str]:
