@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "langevin"
 # A module may import from its own room and from the rooms above it in this list.
 ROOMS = [
     ("errors",),
-    ("checks", "contracts", "culprit", "forks"),
+    ("checks", "contracts", "culprit", "forks", "names"),
     ("run",),
     ("posterior",),
     ("keys", "ratios"),
@@ -25,7 +25,7 @@ ROOMS = [
     ("methods",),
     ("diagnostics",),
     ("result",),
-    ("store", "discrepancy", "resampling"),
+    ("store", "discrepancy", "resampling", "copies", "surroundings"),
     ("assembly", "plots"),
     ("runs",),
     ("inference",),
@@ -35,7 +35,7 @@ ROOMS = [
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
 # Fit offers save and kernel_stein_discrepancy as methods; they are imported when called.
-LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling")}
+LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling"), ("result", "copies")}
 
 
 def room(path):

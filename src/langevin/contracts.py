@@ -64,6 +64,11 @@ class Target(Protocol):
         """For each reported name, the names of its dimensions."""
         ...
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names that are not reported, because they depend on the rows of a minibatch."""
+        ...
+
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log posterior up to a constant; from minibatches, without bias.
 

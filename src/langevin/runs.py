@@ -160,6 +160,7 @@ class Run(NamedTuple):
             "noncentred": self.asked.noncentred,
             "batches": None if self.plan.batches is None else vars(self.plan.batches),
             "num_data": self.target.num_data,
+            "left_out": self.target.left_out,
             "seed": self.asked.seed,
             "keep": describe(self.plan.keep),
             "approximation": " ".join(sentence for sentence in sentences if sentence),
@@ -175,7 +176,7 @@ class Run(NamedTuple):
         fit = Fit(tree, target, outcome.guide)
         for finding in fit.verdict:
             if finding.code not in UNSURPRISING:
-                warnings.warn(str(finding), LangevinWarning, stacklevel=4)
+                warnings.warn(str(finding), LangevinWarning, stacklevel=5)
         return fit
 
 
@@ -224,6 +225,10 @@ def prepared(
         minibatch=batches is not None,
     )
     if init is not None:
+        from langevin.result import Fit
+
+        if not isinstance(init, np.ndarray | Fit):
+            raise SettingError(f"`init` must be an earlier fit of the same model; got {type(init).__name__}.")
         if not isinstance(target, Posterior):
             raise SettingError("`init` is for samplers and families; a guide brings its own start. Leave it out.")
         flat = init if isinstance(init, np.ndarray) else _positions_of(init, target)

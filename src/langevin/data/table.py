@@ -172,7 +172,7 @@ def _warn_of_resolution(name: str, array: np.ndarray) -> None:
             f"{size.max():.2g}, and differ by little. Subtract an offset (x - x.mean()), or enable 64 bits with "
             "jax.config.update('jax_enable_x64', True).",
             LangevinWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

@@ -76,6 +76,11 @@ class Joint:
         structure = self.structure
         return tuple((name, structure.dims[name]) for name in structure.reported)
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names that are not reported, because they depend on the rows of a minibatch."""
+        return self.sites.left_out
+
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log joint density of the sites, with the log-determinants of the maps of continuous ones.
 

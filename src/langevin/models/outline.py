@@ -17,11 +17,14 @@ from numpyro.primitives import Messenger
 from langevin import culprit
 from langevin.errors import ModelError
 from langevin.models.centring import can_be_noncentred
+from langevin.models.stack import stack
 from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch
 
 Call = Callable[[Batch], Any]
-# Handlers are on a stack of each thread's own (see `langevin.models.stack`), but a program may keep things of its own.
+# Before any program runs: from here on each thread has handlers of its own.
+stack()
+# But a program may keep things of its own that two threads cannot use at a time.
 HANDLERS = threading.RLock()
 
 

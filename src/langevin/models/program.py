@@ -22,7 +22,7 @@ from numpyro.ops.provenance import eval_provenance
 
 from langevin import culprit
 from langevin.data.table import Table, as_arrays
-from langevin.errors import ModelError
+from langevin.errors import ModelError, SettingError
 from langevin.models import outline, structure
 from langevin.models.centring import can_be_noncentred, is_adjustable, recentred, scale_of
 from langevin.models.joint import Called, Joint
@@ -33,6 +33,20 @@ from langevin.posterior import Batch, Centring, Model, Position, Posterior
 
 INIT_RADIUS = 2.0
 Noncentred = bool | tuple[str, ...] | Literal["auto"]
+
+
+def as_noncentred(value: Any) -> Noncentred:
+    """What a user asked for: a name alone stands for itself.
+
+    Raises:
+        SettingError: If it is neither True, False, "auto" nor names.
+    """
+    if isinstance(value, bool) or value == "auto":
+        return value
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise SettingError(f"`noncentred` must be True, False, 'auto' or names of sites; got {value!r}.")
+    return tuple(names)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,6 +140,7 @@ class Program:
             gaussian_priors=functools.partial(self._gaussian_priors, sites),
             adjustable={name: like[name] for name in sites.adjustable},
             recentred=functools.partial(self._recentred, sites),
+            left_out=sites.left_out,
         )
         # Where minibatches are asked for, `structure.find` checked that the rows are independent.
         target = Posterior(data, model, table.num_rows, by_rows=minibatch)

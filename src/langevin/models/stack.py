@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterable, MutableSequence
 from typing import Any
 
 import numpyro.primitives as primitives
 
 NAME = "_PYRO_STACK"
+MOST_WAITS, WAIT = 100, 0.05
 
 
 class ThreadStack(MutableSequence[Any]):
@@ -60,9 +62,14 @@ class ThreadStack(MutableSequence[Any]):
 def stack() -> MutableSequence[Any]:
     """The handlers that are at work in this thread, by a stack of each thread's own from now on.
 
-    NumPyro's own stack is left in place while another thread may be using it, and where NumPyro keeps it elsewhere.
+    NumPyro's own stack is left in place while it is in use, and where a version of NumPyro keeps it elsewhere.
     """
     shared = getattr(primitives, NAME, None)
+    for _ in range(MOST_WAITS):
+        # Handlers are at work while a program is traced, which another thread may be about to end.
+        if type(shared) is not list or not shared or threading.active_count() == 1:
+            break
+        time.sleep(WAIT)
     if type(shared) is list and not shared:
         own = ThreadStack()
         # Some modules have imported the list itself.

@@ -62,6 +62,7 @@ class Structure:
         params: The names of the `numpyro.param` sites.
         obstacles: What stands in the way of a log-density over unconstrained positions, in sentences; empty if nothing.
         adjustable: The latent sites whose centring is to be chosen: those with a scale that is unknown itself.
+        left_out: The deterministic sites that a draw does not report: with minibatches, those that depend on the rows.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -75,6 +76,7 @@ class Structure:
     params: tuple[str, ...]
     obstacles: tuple[str, ...]
     adjustable: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def without(self, names: Iterable[str]) -> Structure:
         """The structure of the program with these sites fixed."""
@@ -109,10 +111,11 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
     _check_shapes(outline, row_plates)
     _check_pairs(outline, fewer, table.num_rows)
     check_values(call, table, {name: (outline.sites[name]["shape"], outline.sites[name]["discrete"]) for name in latent})
+    kept = derived
     if minibatch:
         _check_observed(outline, row_plates)
-        derived = _check_global(call, table, outline, row_plates, derived)
-    reported = tuple(latent + derived)
+        kept = _check_global(call, table, outline, row_plates, derived)
+    reported = tuple(latent + kept)
     for name in reported:
         if name in TAKEN:
             raise ModelError(f"Site {name!r} has the name of a dimension of every result. Rename it.")
@@ -127,6 +130,7 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         values={name: _value(outline.sites[name]) for name in latent},
         params=outline.params,
         obstacles=tuple(_obstacles(outline, row_plates if minibatch else ())),
+        left_out=tuple(name for name in derived if name not in kept),
     )
 
 
