@@ -25,7 +25,8 @@ def data_tree(
         outcome: What is left of the run besides its draws.
         settings: How the run was made.
     """
-    reported = arrays["posterior"]
+    reported = {listed(name): array for name, array in arrays["posterior"].items()}
+    dims = {listed(name): tuple(map(listed, axes)) for name, axes in dims.items()}
     # Compiled code returns dicts sorted by name.
     names = [*(name for name in dims if name in reported), *(name for name in reported if name not in dims)]
     variables = {
@@ -49,10 +50,18 @@ def data_tree(
         }
         groups["unconstrained_posterior"] = xr.Dataset(unconstrained, coords, {"leaves": list(leaves)})
     for name, group in outcome.groups.items():
-        groups[name] = xr.Dataset(dict(group.variables), attrs=dict(group.attributes))
+        variables = {
+            listed(variable): (tuple(map(listed, axes)), array) for variable, (axes, array) in group.variables.items()
+        }
+        groups[name] = xr.Dataset(variables, attrs=dict(group.attributes))
     tree = xr.DataTree.from_dict(groups)
     tree.attrs["settings"] = json.dumps(settings)
     return with_weights(tree)
+
+
+def listed(name: str) -> str:
+    """The name of a site in a result, where "/" stands between groups: as on disk, it becomes "."."""
+    return name.replace("/", ".")
 
 
 def numbered(name: str, count: int) -> tuple[str, ...]:

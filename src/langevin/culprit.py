@@ -43,6 +43,8 @@ ASKS_FOR_VALUES = tuple(kind for kind, _ in REMEDIES)
 HINTS = (
     ("Only integer scalar arrays can be converted", "`range(z)` needs a number that is known beforehand."),
     ("DynamicJaxprTracer has no attribute", "Functions of arrays are in jax.numpy: jnp.exp(z) in place of z.exp()."),
+    ("unsupported format string", "It has no value while it is being compiled: print it by jax.debug.print."),
+    ("could not convert string", "It has no value while it is being compiled: print it by jax.debug.print."),
 )
 MOST_TEXT = 120
 
@@ -81,26 +83,18 @@ def told(error: Exception, what: str, whose: str = "") -> Exception:
         return error
     if isinstance(error, ASKS_FOR_VALUES):
         return _asks_for_value(error, what, whose)
+    # NumPy raises an error of its own where it puts a value into an array.
+    if isinstance(error.__cause__, ASKS_FOR_VALUES):
+        return ModelError(
+            f"{what} puts a value that is not there while it is being compiled into an array of NumPy's"
+            f"{place_of(error)}. Write it with JAX: jnp.stack([...]), or x = x.at[i].set(z) in place of x[i] = z."
+        )
     if isinstance(error, AssertionError) and "unique names" in str(error):
         return ModelError(
             f"{what} has two sites named {str(error).split('`')[1]!r}{place_of(error)}. Rename one of them; in a loop, "
             "give each its own name (f'w{i}'), or make one site of all (`numpyro.plate`)."
         )
-    if _is_own(error):
-        return error
-    if isinstance(error, jax.errors.UnexpectedTracerError):
-        return ModelError(
-            f"{what} uses a value outside the function in which it was computed{place_of(error)}. Return it from that "
-            "function (one that jax.jit, jax.vmap or jax.lax.scan runs), and keep no values in globals or attributes."
-        )
-    site = _failed_site(error)
-    if site is not None:
-        return ModelError(
-            f"Site {site!r} cannot be made{place_of(error)}: {_said(error)}. Do its values, its parameters and the "
-            "plates that it is in have the same sizes? Take these from the arrays (`x.shape[0]`)."
-        )
-    hint = next((f" {hint}" for start, hint in HINTS if str(error).startswith(start)), "")
-    return ModelError(f"{what} failed{place_of(error)}. {type(error).__name__}: {_said(error)}.{hint}")
+    return error if _is_own(error) else _failed(error, what)
 
 
 def place_of(error: BaseException) -> str:
@@ -127,10 +121,31 @@ def _asks_for_value(error: Exception, what: str, whose: str) -> ModelError:
     )
 
 
+def _failed(error: Exception, what: str) -> ModelError:
+    """What to say of a function in which a library raised an error."""
+    site = _failed_site(error)
+    hint = next((f" {hint}" for start, hint in HINTS if str(error).startswith(start)), "")
+    if isinstance(error, jax.errors.UnexpectedTracerError):
+        sentence = (
+            f"{what} uses a value outside the function in which it was computed{place_of(error)}. Return it from that "
+            "function (one that jax.jit, jax.vmap or jax.lax.scan runs), and keep no values in globals or attributes."
+        )
+    elif site is None:
+        sentence = f"{what} failed{place_of(error)}. {type(error).__name__}: {_said(error)}.{hint}"
+    else:
+        if isinstance(error, ValueError):
+            hint = (
+                " Do its values, its parameters and the plates that it is in have the same sizes? Take these from the "
+                "arrays (`x.shape[0]`)."
+            )
+        sentence = f"Site {site!r} cannot be made{place_of(error)}: {_said(error)}.{hint}"
+    return ModelError(sentence)
+
+
 def _is_own(error: BaseException) -> bool:
-    """Whether an error was raised by the user's own code, and not inside a library that it called."""
+    """Whether an error was raised by the user's own code, and not inside a library, or about a value of JAX's."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return not frames or _package(frames[-1]) not in LIBRARIES
+    return (not frames or _package(frames[-1]) not in LIBRARIES) and "Tracer" not in str(error)
 
 
 def _failed_site(error: Exception) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from langevin.data.batches import Batches, Layout
 from langevin.data.table import as_table
 from langevin.engines.estimates import Gradients, gradients_of
 from langevin.errors import SettingError
-from langevin.methods import BY_NAME, VI, Method, as_method
+from langevin.methods import BY_NAME, VI, Method, as_method, describe
 from langevin.models.build import target_of
 from langevin.models.density import Density
 from langevin.models.program import Noncentred, as_noncentred
@@ -23,8 +22,8 @@ from langevin.run.compilation import keep_on_disk
 from langevin.run.keep import as_keep
 from langevin.run.seeds import Seed
 from langevin.run.store import Store
-from langevin.surroundings import check_surroundings
 from langevin.runs import Asked, check_same, keep_of, method_of, prepared
+from langevin.surroundings import check_surroundings
 from langevin.variational.build import objective_of
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 def _belongs_to_method(name: str) -> str:
     """Says of a name which methods have a setting of that name."""
-    kinds = {type(make()) for make in BY_NAME.values()}
-    having = sorted(kind.__name__ for kind in kinds if name in {field.name for field in dataclasses.fields(kind)})
+    methods = [make() for make in BY_NAME.values()]
+    having = sorted({type(method).__name__ for method in methods if name in describe(method) and name != "name"})
     example = "SGLD" if "SGLD" in having else having[0] if having else ""
     return f"It is a setting of the method: lv.{example}({name}=...), in place of its name." if having else ""
 
@@ -175,6 +174,7 @@ def resume(
     if cache is not False:
         checks.path("resume", "cache", None if cache is True else cache)
         keep_on_disk(None if cache is True else cache)
+    checks.path("resume", "path", path)
     opened = Store.open(path)
     record = opened.record
     method = method_of(record, method)

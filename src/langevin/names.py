@@ -93,6 +93,12 @@ def checked(
     return call
 
 
+def check_keywords(kind: type[Any], homes: Callable[[str], str] = lambda _: "") -> None:
+    """Lets a class say of an argument it does not have what was probably meant: see `checked`."""
+    if "__wrapped__" not in vars(kind.__init__):
+        kind.__init__ = checked(kind.__init__, kind.__name__, homes)
+
+
 def _unknown(
     function: str, name: str, value: Any, known: list[str], homes: Callable[[str], str]
 ) -> UnknownSettingError:

@@ -318,7 +318,8 @@ def _positions_of(init: Fit, target: Posterior) -> np.ndarray:
     if CENTRING in init.data_tree and target.adjustable:
         # A run begins non-centred.
         chosen = init.data_tree[CENTRING].to_dataset()
-        centring = {str(name): values.values for name, values in chosen.items()}
+        listed = {name: name.replace("/", ".") for name in target.adjustable}
+        centring = {name: chosen[of_result].values for name, of_result in listed.items() if of_result in chosen}
         positions = jax.tree.unflatten(jax.tree.structure(target.start(np.random.default_rng(0))), parts)
         begun = target.with_centring(centring)
         parts = jax.tree.leaves(jax.vmap(lambda one: begun.recentred(one, target.centring))(positions))

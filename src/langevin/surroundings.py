@@ -28,13 +28,13 @@ def check_surroundings(name: str, constants: Any) -> None:
     for key, value in (constants or {}).items():
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
             raise SettingError(
-                f"`constants[{key!r}]` has no value yet: `{name}` cannot be called inside jax.jit, jax.vmap or jax.grad. "
-                "Call it outside."
+                f"`constants[{key!r}]` has no value yet: `{name}` cannot be called inside jax.jit, jax.vmap or "
+                "jax.grad. Call it outside."
             )
     if _is_traced():
         raise SettingError(
-            f"`{name}` is called inside jax.jit, jax.vmap or jax.grad, or another function that JAX traces, where nothing "
-            "has a value. Call it outside, in a plain Python loop."
+            f"`{name}` is called inside jax.jit, jax.vmap or jax.grad, or another function that JAX traces, where "
+            "nothing has a value. Call it outside, in a plain Python loop."
         )
     handlers = stack()
     if len(handlers):

@@ -341,7 +341,9 @@ def test_errors_of_the_program_itself_pass_through():
 
     with pytest.raises(KeyError, match="nonsense"):
         make(raises, {"y": DATA["y"]})
-    with pytest.raises(ModelError, match=r"program failed, at .*test_structure\.py, line \d+: .*nonsense=1.*unexpected"):
+    with pytest.raises(
+        ModelError, match=r"program failed, at .*test_structure\.py, line \d+: .*nonsense=1.*unexpected"
+    ):
         make(misuses, {"y": DATA["y"]})
 
 

@@ -88,8 +88,8 @@ def _belongs_to_fit(name: str) -> str:
     return f"It goes to lv.fit: lv.fit(model, data, method, {meant}=...)." if meant in names.OF_FIT else ""
 
 
-for _kind in {type(make()) for make in BY_NAME.values()}:
-    _kind.__init__ = names.checked(_kind.__init__, _kind.__name__, _belongs_to_fit)
+for _make in BY_NAME.values():
+    names.check_keywords(type(_make()), _belongs_to_fit)
 
 
 # What settings may consist of, by name: a run on disk is rebuilt from these, and from nothing else.

@@ -159,7 +159,7 @@ def _results(equation: Any, arguments: list[Value], followed: Followed) -> list[
     wrapped = tuple(part for argument in arguments for part in argument.wrapped)
     if name == "select_n" and arguments[0].is_sign:
         wrapped += _wrapped(*arguments)
-    return [Value(known, origins, wrapped, is_sign=name == "lt" and np.all(arguments[1].known == 0))]
+    return [Value(known, origins, wrapped, is_sign=name == "lt" and not np.any(arguments[1].known))]
 
 
 def _known(equation: Any, arguments: list[Value]) -> np.ndarray | None:

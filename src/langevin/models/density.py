@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin import culprit
+from langevin import culprit, names
 from langevin.data.table import Table, as_arrays, as_table
 from langevin.errors import ModelError
 from langevin.posterior import Batch, Centring, Model, Position, Posterior
@@ -163,6 +163,9 @@ class Density:
         if len(bad):
             return f"`log_likelihood` is {float(log_likelihood[bad[0]])} for row {bad[0]} ({len(bad)} such rows)"
         return "the gradient is not finite there"
+
+
+names.check_keywords(Density)
 
 
 def _abstract(table: Table, num_rows: int) -> dict[str, jax.ShapeDtypeStruct]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import get_opaque_trace_state
 from numpyro import handlers
 from numpyro.distributions import biject_to
@@ -26,6 +27,9 @@ Call = Callable[[Batch], Any]
 stack()
 # But a program may keep things of its own that two threads cannot use at a time.
 HANDLERS = threading.RLock()
+
+
+ARRAYS = (np.ndarray, np.generic, jax.Array, bool, int, float)
 
 
 class Outline(NamedTuple):
@@ -109,23 +113,28 @@ def _whose(call: Call, columns: dict[str, Any]) -> str:
 
     try:
         jax.vmap(run)(jnp.zeros(1))
-    except Exception:
-        return "a latent site"
+    except Exception as error:
+        return "a latent site" if isinstance(error.__cause__, culprit.ASKS_FOR_VALUES) else ""
     return "the data"
 
 
 class _Within(Messenger):
-    """Checks that every site is of the program's own, and not of a function that JAX traces inside it."""
+    """Checks that every site has a name, and is not inside a function that JAX traces inside the program."""
 
     def __enter__(self) -> None:
         self._state = get_opaque_trace_state()
         super().__enter__()
 
     def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] in ("sample", "deterministic", "param") and not (isinstance(msg["name"], str) and msg["name"]):
+            raise ModelError(
+                f"The name of a site must be a text that is not empty; got {msg['name']!r}. Write "
+                'numpyro.sample("m", dist.Normal()).'
+            )
         if msg["type"] in ("sample", "deterministic", "param") and get_opaque_trace_state() != self._state:
             raise ModelError(
-                f"Site {msg['name']!r} is inside a function that jax.jit, jax.vmap or jax.lax.scan runs, from which its "
-                "value cannot get out. Take jax.jit away (langevin compiles the program), write jax.vmap as a "
+                f"Site {msg['name']!r} is inside a function that jax.jit, jax.vmap or jax.lax.scan runs, from which "
+                "its value cannot get out. Take jax.jit away (langevin compiles the program), write jax.vmap as a "
                 "`numpyro.plate`, and jax.lax.scan as `numpyro.contrib.control_flow.scan`."
             )
 
@@ -139,14 +148,19 @@ def check_same_sites(trace: dict[str, Any], position: Mapping[str, Any]) -> None
     changed = latent ^ set(position)
     if changed:
         raise ModelError(
-            f"The program has not the same latent sites each time it is run: {min(changed)!r} comes and goes. Let names "
-            "not depend on a counter or on random numbers."
+            f"The program has not the same latent sites each time it is run: {min(changed)!r} comes and goes. Let "
+            "names not depend on a counter or on random numbers."
         )
 
 
 def _described(site: dict[str, Any]) -> dict[str, Any]:
     """What is static of a site."""
     sampled = site["type"] == "sample"
+    if sampled and is_observed(site) and not isinstance(site["value"], ARRAYS):
+        raise ModelError(
+            f"Observed site {site['name']!r} has a value of the type {type(site['value']).__name__}. Make it an array, "
+            "jnp.asarray(y), or pass it in `data`."
+        )
     return {
         "type": site["type"],
         "is_observed": site.get("is_observed", False),

@@ -1,8 +1,8 @@
 """NumPyro's stack of handlers, one for each thread.
 
 NumPyro keeps the handlers that are at work in one list for the whole process. Programs that run in two threads at a
-time then get each other's values: two fits, or a fit beside `numpyro.infer.MCMC`. Here that list is replaced by one that
-each thread has to itself. In one thread nothing changes.
+time then get each other's values: two fits, or a fit beside `numpyro.infer.MCMC`. Here that list is replaced by one
+that each thread has to itself. In one thread nothing changes.
 """
 
 from __future__ import annotations

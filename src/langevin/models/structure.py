@@ -9,6 +9,7 @@ log-likelihood differs, the rows are not independent.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import jax
 import numpy as np
 
 from langevin.data.table import Table
-from langevin.errors import ModelError
+from langevin.errors import LangevinWarning, ModelError
 from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
 from langevin.models.values import check_values
 from langevin.posterior import Batch
@@ -110,13 +111,20 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         raise ModelError("The program has no latent site: there is nothing to infer. Did you observe every site?")
     _check_shapes(outline, row_plates)
     _check_pairs(outline, fewer, table.num_rows)
-    check_values(call, table, {name: (outline.sites[name]["shape"], outline.sites[name]["discrete"]) for name in latent})
+    check_values(
+        call, table, {name: (outline.sites[name]["shape"], outline.sites[name]["discrete"]) for name in latent}
+    )
+    _warn_of_nothing_observed(outline, table)
     kept = derived
     if minibatch:
         _check_observed(outline, row_plates)
         kept = _check_global(call, table, outline, row_plates, derived)
     reported = tuple(latent + kept)
     for name in reported:
+        if name.replace("/", ".") in (other for other in reported if other != name):
+            raise ModelError(
+                f"Sites {name!r} and {name.replace('/', '.')!r} would have one name in a result. Rename one."
+            )
         if name in TAKEN:
             raise ModelError(f"Site {name!r} has the name of a dimension of every result. Rename it.")
     return Structure(
@@ -211,8 +219,8 @@ def _check_one_size(outline: Outline, row_plates: list[str], num_rows: int) -> N
         for frame in site["cond_indep_stack"]:
             if frame.name in row_plates and frame.size != num_rows:
                 raise ModelError(
-                    f"Two plates are named {frame.name!r}: one over the {num_rows} rows, and one of size {frame.size}, at "
-                    f"site {name!r}. Give each its own name."
+                    f"Two plates are named {frame.name!r}: one over the {num_rows} rows, and one of size "
+                    f"{frame.size}, at site {name!r}. Give each its own name."
                 )
 
 
@@ -241,6 +249,16 @@ def _obstacles(outline: Outline, minibatched: tuple[str, ...]) -> Iterator[str]:
 def _check_observed(outline: Outline, row_plates: tuple[str, ...]) -> None:
     if not any(site["is_observed"] and row_dim(site, row_plates) is not None for site in outline.sites.values()):
         raise ModelError(f"Nothing is observed inside the plate over the rows, {row_plates[0]!r}.")
+
+
+def _warn_of_nothing_observed(outline: Outline, table: Table) -> None:
+    if table.num_rows and not any(site["is_observed"] for site in outline.sites.values()):
+        warnings.warn(
+            f"Nothing is observed: no site of the program has `obs=`, so that `data` ({', '.join(table.columns)}) "
+            "tells nothing, and the draws are of the prior. Give the site of the observations `obs=y`.",
+            LangevinWarning,
+            stacklevel=8,
+        )
 
 
 def _check_shapes(outline: Outline, row_plates: tuple[str, ...]) -> None:

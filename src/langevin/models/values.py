@@ -12,6 +12,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.distributions import constraints
 
+from langevin.culprit import guarded
 from langevin.data.table import Table
 from langevin.errors import DataError, ModelError
 from langevin.models import codes
@@ -57,7 +58,8 @@ def check_values(call: Call, table: Table, latent: Mapping[str, tuple[tuple[int,
                 kind = type(unwrapped(site["fn"])).__name__.removesuffix("Logits").removesuffix("Probs")
                 observed.append(Observed(name, kind, structure, len(bounds)))
                 parts += [site["value"], *bounds]
-        return parts, [log_prob(site) for site in sites.values()]
+        log_probs = [guarded(log_prob, f"The log-probability of site {name!r}")(site) for name, site in sites.items()]
+        return parts, log_probs
 
     dtypes = {True: jnp.result_type(int), False: jnp.result_type(float)}
     values = {name: jax.ShapeDtypeStruct(shape, dtypes[discrete]) for name, (shape, discrete) in latent.items()}
@@ -68,9 +70,9 @@ def check_values(call: Call, table: Table, latent: Mapping[str, tuple[tuple[int,
     trace = jax.make_jaxpr(run)(values, columns)
     if gist_of_trace(trace) != before:
         raise ModelError(
-            "The program is not the same each time it is run: it draws random numbers of its own (np.random, random), or "
-            "counts its runs. Draw such numbers beforehand and pass them in `constants`; what is to be inferred is a "
-            "`numpyro.sample` site."
+            "The program is not the same each time it is run: it draws random numbers of its own (np.random, random), "
+            "or counts its runs. Draw such numbers beforehand and pass them in `constants`; what is to be inferred is "
+            "a `numpyro.sample` site."
         )
     # In the order in which JAX flattens dicts.
     inputs = [codes.Value(None, frozenset({f"site {name!r}"})) for name in sorted(values)]
@@ -101,16 +103,16 @@ def _is_checked(distribution: Any, support: Any) -> bool:
 
 
 def _check_support(site: Observed, support: Any, value: codes.Value, num_rows: int) -> None:
-    wrong = ~np.asarray(support(value.known))
+    values = np.asarray(value.known)
+    wrong = ~np.asarray(support(values))
     if not wrong.any():
         return
     where = tuple(np.argwhere(wrong)[0])
-    given = np.asarray(value.known)[where]
     count = int(wrong.sum())
     raise DataError(
-        f"Observed site {site.name!r} has the value {_shown(given)}{_at(where, wrong, num_rows)}"
+        f"Observed site {site.name!r} has the value {_shown(values[where])}{_at(where, wrong, num_rows)}"
         f"{f' ({count} such values)' if count > 1 else ''}, which its distribution, {site.distribution}, cannot have: "
-        f"{_words(support, where, np.shape(value.known))}. Correct {_listed(value.origins)}, or choose another "
+        f"{_words(support, where, values.shape)}. Correct {_listed(value.origins)}, or choose another "
         "distribution; where it is meant so, give the distribution `validate_args=False`."
     )
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin import culprit
+from langevin import culprit, names
 from langevin.errors import SettingError
 
 
@@ -83,6 +83,9 @@ class Keep:
     def _rounded(self, value: Any) -> Any:
         is_float = jnp.issubdtype(value.dtype, jnp.floating)
         return value.astype(jnp.float16) if self.precision == "half" and is_float else value
+
+
+names.check_keywords(Keep)
 
 
 def as_keep(keep: Any) -> Keep:
