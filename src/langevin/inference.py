@@ -34,7 +34,7 @@ def _belongs_to_method(name: str) -> str:
     """Says of a name which methods have a setting of that name."""
     methods = [make() for make in BY_NAME.values()]
     having = sorted({type(method).__name__ for method in methods if name in describe(method) and name != "name"})
-    example = "SGLD" if "SGLD" in having else having[0] if having else ""
+    example = next((kind for kind in ("SGLD", "NUTS", *having) if kind in having), "")
     return f"It is a setting of the method: lv.{example}({name}=...), in place of its name." if having else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
 
 from langevin import culprit
-from langevin.errors import ModelError
+from langevin.errors import LangevinWarning, ModelError
 from langevin.models.centring import can_be_noncentred
 from langevin.models.stack import stack
 from langevin.models.wrappers import unwrapped
@@ -153,6 +154,36 @@ def check_same_sites(trace: dict[str, Any], position: Mapping[str, Any]) -> None
         )
 
 
+def check_one_size(outline: Outline, row_plates: list[str], num_rows: int) -> None:
+    """Checks that a plate over the rows is always that: what is inside it belongs to a row."""
+    for name, site in outline.sites.items():
+        for frame in site["cond_indep_stack"]:
+            if frame.name in row_plates and frame.size != num_rows:
+                raise ModelError(
+                    f"Two plates are named {frame.name!r}: one over the {num_rows} rows, and one of size "
+                    f"{frame.size}, at site {name!r}. Give each its own name."
+                )
+
+
+def warn_of_nothing_observed(outline: Outline, columns: list[str]) -> None:
+    """Warns of data that no observed site can use."""
+    if columns and not any(site["is_observed"] for site in outline.sites.values()):
+        warnings.warn(
+            f"Nothing is observed: no site of the program has `obs=`, so that `data` ({', '.join(columns)}) tells "
+            "nothing, and the draws are of the prior. Give the site of the observations `obs=y`.",
+            LangevinWarning,
+            stacklevel=8,
+        )
+
+
+def check_listed(names: tuple[str, ...]) -> None:
+    """Checks that no two sites have one name in a result, where "/" becomes "."."""
+    for name in names:
+        listed = name.replace("/", ".")
+        if listed != name and listed in names:
+            raise ModelError(f"Sites {name!r} and {listed!r} would have one name in a result. Rename one of them.")
+
+
 def _described(site: dict[str, Any]) -> dict[str, Any]:
     """What is static of a site."""
     sampled = site["type"] == "sample"
@@ -210,8 +241,8 @@ def trace_of(
         value = _somewhere(site, names, row_plates)
         return value if value is None or site["fn"].support.is_discrete else value + elsewhere
 
-    program = handlers.substitute(call, substitute_fn=substitute)
-    with HANDLERS, _Within():
+    program = handlers.substitute(_Within(call), substitute_fn=substitute)
+    with HANDLERS:
         trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
     shapes = {}
     for name in names:

@@ -9,7 +9,6 @@ log-likelihood differs, the rows are not independent.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -17,8 +16,19 @@ import jax
 import numpy as np
 
 from langevin.data.table import Table
-from langevin.errors import LangevinWarning, ModelError
-from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
+from langevin.errors import ModelError
+from langevin.models.outline import (
+    Call,
+    Outline,
+    check_listed,
+    check_one_size,
+    is_observed,
+    log_prob,
+    outline_of,
+    row_dim,
+    trace_of,
+    warn_of_nothing_observed,
+)
 from langevin.models.values import check_values
 from langevin.posterior import Batch
 from langevin.run import compilation
@@ -114,17 +124,14 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
     check_values(
         call, table, {name: (outline.sites[name]["shape"], outline.sites[name]["discrete"]) for name in latent}
     )
-    _warn_of_nothing_observed(outline, table)
     kept = derived
     if minibatch:
         _check_observed(outline, row_plates)
         kept = _check_global(call, table, outline, row_plates, derived)
+    warn_of_nothing_observed(outline, list(table.columns))
     reported = tuple(latent + kept)
+    check_listed(reported)
     for name in reported:
-        if name.replace("/", ".") in (other for other in reported if other != name):
-            raise ModelError(
-                f"Sites {name!r} and {name.replace('/', '.')!r} would have one name in a result. Rename one."
-            )
         if name in TAKEN:
             raise ModelError(f"Site {name!r} has the name of a dimension of every result. Rename it.")
     return Structure(
@@ -182,7 +189,7 @@ def _row_plates(
     candidates = sized
     if fewer is not None:
         candidates = [name for name in sized if fewer.plates.get(name) not in (None, table.num_rows)]
-    _check_one_size(outline, candidates, table.num_rows)
+    check_one_size(outline, candidates, table.num_rows)
     for name in named:
         if name not in candidates:
             raise ModelError(
@@ -213,17 +220,6 @@ def _row_plates(
     return tuple(candidates)
 
 
-def _check_one_size(outline: Outline, row_plates: list[str], num_rows: int) -> None:
-    """Checks that a plate over the rows is always that: what is inside it belongs to a row."""
-    for name, site in outline.sites.items():
-        for frame in site["cond_indep_stack"]:
-            if frame.name in row_plates and frame.size != num_rows:
-                raise ModelError(
-                    f"Two plates are named {frame.name!r}: one over the {num_rows} rows, and one of size "
-                    f"{frame.size}, at site {name!r}. Give each its own name."
-                )
-
-
 def _obstacles(outline: Outline, minibatched: tuple[str, ...]) -> Iterator[str]:
     """What stands in the way of a log-density, where minibatches are taken of these plates."""
     for name in outline.shapes:
@@ -249,16 +245,6 @@ def _obstacles(outline: Outline, minibatched: tuple[str, ...]) -> Iterator[str]:
 def _check_observed(outline: Outline, row_plates: tuple[str, ...]) -> None:
     if not any(site["is_observed"] and row_dim(site, row_plates) is not None for site in outline.sites.values()):
         raise ModelError(f"Nothing is observed inside the plate over the rows, {row_plates[0]!r}.")
-
-
-def _warn_of_nothing_observed(outline: Outline, table: Table) -> None:
-    if table.num_rows and not any(site["is_observed"] for site in outline.sites.values()):
-        warnings.warn(
-            f"Nothing is observed: no site of the program has `obs=`, so that `data` ({', '.join(table.columns)}) "
-            "tells nothing, and the draws are of the prior. Give the site of the observations `obs=y`.",
-            LangevinWarning,
-            stacklevel=8,
-        )
 
 
 def _check_shapes(outline: Outline, row_plates: tuple[str, ...]) -> None:
