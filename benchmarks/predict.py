@@ -1,8 +1,8 @@
 """What `fit.predict` takes, beside `numpyro.infer.Predictive`: 1,000 draws of a posterior on many new rows.
 
 Predictive gives draws, and holds them all: 4 GB on a million rows. `fit.predict` gives mean, sd with its parts and
-three quantiles, and holds a batch. Both are measured with what a user does next: mean, sd and quantiles of Predictive's draws
-by NumPy. The contestants take turns in one process, after one call each that compiles.
+three quantiles, and holds a batch. Both are measured with what a user does next: mean, sd and quantiles of
+Predictive's draws by NumPy. The contestants take turns in one process, after one call each that compiles.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "langevin"
 # A module may import from its own room and from the rooms above it in this list.
 ROOMS = [
     ("errors",),
-    ("checks", "contracts"),
+    ("checks", "contracts", "culprit", "forks", "names"),
     ("run",),
     ("posterior",),
     ("keys", "ratios"),
@@ -25,7 +25,7 @@ ROOMS = [
     ("methods",),
     ("diagnostics",),
     ("result",),
-    ("store", "discrepancy", "resampling", "labelling"),
+    ("store", "discrepancy", "resampling", "labelling", "copies", "surroundings"),
     ("predicting",),
     ("assembly", "plots", "naming"),
     ("runs",),
@@ -36,9 +36,7 @@ ROOMS = [
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
 # Fit offers save, predict and others as methods; they are imported when called.
-LATE = {
-    ("result", other) for other in ("store", "discrepancy", "resampling", "labelling", "predicting")
-}
+LATE = {("result", other) for other in ("store", "discrepancy", "resampling", "labelling", "predicting", "copies")}
 
 
 def room(path):

@@ -69,8 +69,8 @@ def test_the_fit_says_what_it_was_made_of(fit):
     assert fit.settings["counts"] == {"num_carrier": 4, "num_origin": 3}
     assert fit.settings["missing"] == "drop"
     assert fit.settings["num_data"] == 118
-    assert fit.settings["left_out"] == "2 of 120 rows lack values and were left out: 'delay' in 2."
-    assert fit.settings["left_out"] in repr(fit)
+    assert fit.settings["rows_left_out"] == "2 of 120 rows lack values and were left out: 'delay' in 2."
+    assert fit.settings["rows_left_out"] in repr(fit)
 
 
 def test_summaries_and_findings_name_levels(fit):
@@ -103,7 +103,7 @@ def test_names_survive_disk_and_resume(fit, tmp_path):
     resumed = lv.resume(tmp_path / "run", model, FRAME, num_draws=40, progress=False)
     np.testing.assert_array_equal(resumed.posterior["a"][:, :30], fit.posterior["a"])
     assert list(resumed.posterior["carrier"].values) == SORTED
-    assert resumed.settings["left_out"] == fit.settings["left_out"]
+    assert resumed.settings["rows_left_out"] == fit.settings["rows_left_out"]
     renamed = FRAME.assign(carrier=FRAME["carrier"].replace({"UA": "XX"}))
     with pytest.raises(lv.SettingError, match=r"`data\['carrier'\]` has other levels than the run was begun with"):
         lv.resume(tmp_path / "run", model, renamed, progress=False)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+# Notes when a process is forked.
+from langevin import forks as forks
 
 if TYPE_CHECKING:
     from langevin import diagnostics, kernels
@@ -107,7 +111,8 @@ def __getattr__(name: str) -> Any:
     elif name in ("diagnostics", "kernels"):
         value = importlib.import_module(f"langevin.{name}")
     else:
-        raise AttributeError(f"module 'langevin' has no attribute {name!r}")
+        # With the module, Python says which name was probably meant.
+        raise AttributeError(f"module 'langevin' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     globals()[name] = value
     return value
 

@@ -32,7 +32,8 @@ def data_tree(
         settings: How the run was made.
         labels: For each dimension that has them, the labels of its elements.
     """
-    reported = arrays["posterior"]
+    reported = {listed(name): array for name, array in arrays["posterior"].items()}
+    dims = {listed(name): tuple(map(listed, axes)) for name, axes in dims.items()}
     # Compiled code returns dicts sorted by name.
     names = [*(name for name in dims if name in reported), *(name for name in reported if name not in dims)]
     variables = {
@@ -56,7 +57,10 @@ def data_tree(
         }
         groups["unconstrained_posterior"] = xr.Dataset(unconstrained, coords, {"leaves": list(leaves)})
     for name, group in outcome.groups.items():
-        groups[name] = xr.Dataset(dict(group.variables), attrs=dict(group.attributes))
+        variables = {
+            listed(variable): (tuple(map(listed, axes)), array) for variable, (axes, array) in group.variables.items()
+        }
+        groups[name] = xr.Dataset(variables, attrs=dict(group.attributes))
     tree = xr.DataTree.from_dict(groups)
     tree.attrs["settings"] = json.dumps(settings)
     return with_weights(tree)
@@ -68,6 +72,11 @@ def labels_of(
     """The labels of the dimensions that these variables have, in their size."""
     sizes = {dim: size for dims, values in variables.values() for dim, size in zip(dims, values.shape, strict=True)}
     return {dim: values for dim, values in labels.items() if sizes.get(dim) == len(values)}
+
+
+def listed(name: str) -> str:
+    """The name of a site in a result, where "/" stands between groups: as on disk, it becomes "."."""
+    return name.replace("/", ".")
 
 
 def numbered(name: str, count: int) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import jax
@@ -28,6 +29,12 @@ def count(name: str, setting: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise SettingError(f"`{name}`: `{setting}` must be a whole number, at least {least}; got {value!r}.")
     return int(value)
+
+
+def path(name: str, setting: str, value: Any) -> None:
+    """The value is a path, or None."""
+    if not isinstance(value, str | os.PathLike | None):
+        raise SettingError(f"`{name}`: `{setting}` must be a path; got {value!r}. Try 'run.zarr', or leave it out.")
 
 
 def is_number(value: Any) -> bool:

@@ -69,6 +69,11 @@ class Target(Protocol):
         """The names of the sites that have a given value; empty for a density, which has no sites."""
         ...
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names that are not reported, because they depend on the rows of a minibatch."""
+        ...
+
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log posterior up to a constant; from minibatches, without bias.
 

@@ -4,6 +4,7 @@ LangevinError
 ├── ModelError      a program or density that cannot be used as asked; names the site
 ├── DataError       rows that cannot be used; names the column and the row
 ├── SettingError    a bad argument; names it, the value received, and what to try
+│   └── UnknownSettingError    an argument that there is not; says which was probably meant
 ├── SamplingError   a run that could not go on; names the chain, the step, and what to try
 └── StoreError      a folder that cannot be written or read; names the file, and how to go on
 
@@ -25,6 +26,10 @@ class DataError(LangevinError, ValueError):
 
 class SettingError(LangevinError, ValueError):
     """An argument or a setting has a value that makes no sense."""
+
+
+class UnknownSettingError(SettingError, TypeError):
+    """There is no such argument or setting."""
 
 
 class SamplingError(LangevinError, RuntimeError):

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 
-from langevin import checks
+from langevin import checks, names
 from langevin.data.batches import Batches, Layout
 from langevin.data.table import Missing
 from langevin.engines.estimates import Gradients, gradients_of
 from langevin.errors import SettingError
-from langevin.methods import VI, Method, as_method
+from langevin.methods import BY_NAME, VI, Method, as_method, describe
 from langevin.models.arguments import brought
 from langevin.models.build import target_of
 from langevin.models.density import Density
-from langevin.models.program import Noncentred
+from langevin.models.program import Noncentred, as_noncentred
 from langevin.naming import coords_asked, dims_asked
 from langevin.run.compilation import keep_on_disk
 from langevin.run.keep import as_keep
 from langevin.run.seeds import Seed
 from langevin.run.store import Store
 from langevin.runs import Asked, check_same, keep_of, method_of, prepared
+from langevin.surroundings import check_surroundings
 from langevin.variational.build import objective_of
 
 if TYPE_CHECKING:
     from langevin.result import Fit
 
 
+def _belongs_to_method(name: str) -> str:
+    """Says of a name which methods have a setting of that name."""
+    methods = [make() for make in BY_NAME.values()]
+    having = sorted({type(method).__name__ for method in methods if name in describe(method) and name != "name"})
+    example = next((kind for kind in ("SGLD", "NUTS", *having) if kind in having), "")
+    return f"It is a setting of the method: lv.{example}({name}=...), in place of its name." if having else ""
+
+
+@functools.partial(names.checked, name="fit", homes=_belongs_to_method)
 def fit(
     model: Callable[..., Any] | Density,
     data: Any = None,
@@ -109,13 +120,16 @@ def fit(
         >>> abs(float(fit.summary().loc["position", "mean"]) - 1.5) < 0.1
         True
     """
+    check_surroundings("fit", constants)
     method = as_method(method)
     if max_seconds is not None:
         checks.positive("fit", "max_seconds", max_seconds, "60, or leave it out")
-    if not isinstance(constants, Mapping | None):
-        raise SettingError(f"`constants` must be a dict of arguments by name; got {constants!r}.")
     if cache is not False:
+        checks.path("fit", "cache", None if cache is True else cache)
         keep_on_disk(None if cache is True else cache)
+    if callable(data) and not callable(model):
+        raise SettingError("`fit`: the model comes first, and then the data: lv.fit(model, data).")
+    checks.path("fit", "store", store)
     asked = Asked(
         num_chains=checks.count("fit", "num_chains", num_chains),
         num_warmup=checks.count("fit", "num_warmup", num_warmup, least=0),
@@ -124,7 +138,7 @@ def fit(
         batches=batch_size if isinstance(batch_size, Batches | None) else Batches(batch_size),
         seed=Seed.of(seed).words,
         rows=rows,
-        noncentred=(noncentred,) if isinstance(noncentred, str) and noncentred != "auto" else noncentred,
+        noncentred=as_noncentred(noncentred),
         missing=missing,
         dims=dims_asked(dims),
         coords=coords_asked(coords),
@@ -138,6 +152,7 @@ def fit(
     return run.into_store(created, progress, max_seconds)
 
 
+@functools.partial(names.checked, name="resume")
 def resume(
     path: str | Path,
     model: Callable[..., Any] | Density,
@@ -170,10 +185,13 @@ def resume(
         SettingError: If something is not what the run was begun with; says what.
         StoreError: If the folder is damaged; says which file.
     """
+    check_surroundings("resume", constants)
     if max_seconds is not None:
         checks.positive("resume", "max_seconds", max_seconds, "60, or leave it out")
     if cache is not False:
+        checks.path("resume", "cache", None if cache is True else cache)
         keep_on_disk(None if cache is True else cache)
+    checks.path("resume", "path", path)
     opened = Store.open(path)
     record = opened.record
     method = method_of(record, method)
@@ -195,6 +213,7 @@ def resume(
     return run.into_store(opened, progress, max_seconds)
 
 
+@functools.partial(names.checked, name="elbo_gradients")
 def elbo_gradients(
     model: Callable[..., Any] | Density,
     data: Any = None,
@@ -228,6 +247,7 @@ def elbo_gradients(
         >>> bool(path.variance["mean"] < score.variance["mean"])
         True
     """
+    check_surroundings("elbo_gradients", constants)
     checks.count("elbo_gradients", "num_samples", num_samples)
     table, constants = brought(model, data, constants or {}, minibatch=batch_size is not None)
     batches = None if batch_size is None else Batches(batch_size)

@@ -46,6 +46,7 @@ class Model:
         recentred: `(position, batch, centring, other) -> position`: the same point under another centring.
         observed: The sites that have a given value.
         labels: The discrete sites that were summed out, if there are any (`langevin.models.enumeration`).
+        left_out: The names that are not reported, because they depend on the rows of a minibatch.
     """
 
     terms: Callable[[Position, Batch, Centring], tuple[jax.Array, jax.Array]]
@@ -59,6 +60,7 @@ class Model:
     recentred: Callable[[Position, Batch, Centring, Centring], Position] = lambda position, batch, old, new: position
     observed: tuple[str, ...] = ()
     labels: Any = None
+    left_out: tuple[str, ...] = ()
 
 
 @jax.tree_util.register_dataclass
@@ -108,6 +110,11 @@ class Posterior:
     def summed_out(self) -> tuple[str, ...]:
         """The discrete sites of the program that are summed out of the log-density."""
         return () if self.model.labels is None else self.model.labels.names
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names that are not reported, because they depend on the rows of a minibatch."""
+        return self.model.left_out
 
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log posterior up to a constant, estimated from `batch`, or exact from all rows.

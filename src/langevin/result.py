@@ -340,6 +340,32 @@ class Fit:
 
         save(self, path)
 
+    def __copy__(self) -> Fit:
+        """A fit with the same arrays, and the same program."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fit:
+        """A fit with its own arrays, and the same program."""
+        other = self.__copy__()
+        # What was computed from the arrays is computed anew.
+        for name in ("verdict", "_unweighted"):
+            other.__dict__.pop(name, None)
+        other.tree = self.tree.copy(deep=True)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent to another process: the data that `save` writes, and no program."""
+        from langevin.copies import as_plain
+
+        return as_plain(self.tree)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from langevin.copies import from_plain
+
+        self.__init__(from_plain(state))
+
     def __repr__(self) -> str:
         sizes = self.posterior.sizes
         method = self.settings["method"]["name"]
@@ -347,12 +373,18 @@ class Fit:
             f"Fit by {method}: {sizes['chain']} chains x {sizes['draw']} draws of {', '.join(map(str, self.posterior))}"
         ]
         lines += [f"  {line}" for line in repr(self.verdict).splitlines()]
-        if self.settings.get("left_out"):
-            lines.append(f"  {self.settings['left_out']}")
+        if self.settings.get("rows_left_out"):
+            lines.append(f"  {self.settings['rows_left_out']}")
         if self.settings["approximation"]:
             lines.append(f"  Approximate: {self.settings['approximation']}")
         summed_out = self.settings.get("summed_out", ())
         if summed_out:
             shown = ", ".join(summed_out[:5]) + (", ..." if len(summed_out) > 5 else "")
             lines.append(f"  Summed out: {shown} (fit.infer_discrete() draws them)")
+        left_out = self.settings.get("left_out", ())
+        if left_out:
+            lines.append(
+                f"  Left out: {', '.join(left_out)}, which depend on the rows: a minibatch has only some of them. Fit "
+                "with all rows to have them."
+            )
         return "\n".join(lines)

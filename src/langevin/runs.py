@@ -173,9 +173,10 @@ class Run(NamedTuple):
             "num_data": self.target.num_data,
             "observed": self.target.observed,
             "missing": self.asked.missing,
-            "left_out": self.table.left_out,
+            "rows_left_out": self.table.left_out,
             "levels": self.table.levels,
             "counts": self.table.counts,
+            "left_out": self.target.left_out,
             "seed": self.asked.seed,
             "keep": describe(self.plan.keep),
             "approximation": " ".join(sentence for sentence in sentences if sentence),
@@ -194,7 +195,7 @@ class Run(NamedTuple):
         fit = Fit(tree, target, outcome.guide, Source(self.model, self.constants, self.table))
         for finding in fit.verdict:
             if finding.code not in UNSURPRISING:
-                warnings.warn(str(finding), LangevinWarning, stacklevel=4)
+                warnings.warn(str(finding), LangevinWarning, stacklevel=5)
         return fit
 
 
@@ -243,6 +244,10 @@ def prepared(
         minibatch=batches is not None,
     )
     if init is not None:
+        from langevin.result import Fit
+
+        if not isinstance(init, np.ndarray | Fit):
+            raise SettingError(f"`init` must be an earlier fit of the same model; got {type(init).__name__}.")
         if not isinstance(target, Posterior):
             raise SettingError("`init` is for samplers and families; a guide brings its own start. Leave it out.")
         flat = init if isinstance(init, np.ndarray) else _positions_of(init, target)
@@ -339,7 +344,8 @@ def _positions_of(init: Fit, target: Posterior) -> np.ndarray:
     if CENTRING in init.data_tree and target.adjustable:
         # A run begins non-centred.
         chosen = init.data_tree[CENTRING].to_dataset()
-        centring = {str(name): values.values for name, values in chosen.items()}
+        listed = {name: name.replace("/", ".") for name in target.adjustable}
+        centring = {name: chosen[of_result].values for name, of_result in listed.items() if of_result in chosen}
         positions = jax.tree.unflatten(jax.tree.structure(target.start(np.random.default_rng(0))), parts)
         begun = target.with_centring(centring)
         parts = jax.tree.leaves(jax.vmap(lambda one: begun.recentred(one, target.centring))(positions))

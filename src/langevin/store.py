@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from langevin import checks
 from langevin.errors import DataError, SettingError, StoreError
 from langevin.run.integrity import MANIFEST, damage, read_manifest, reason, seal
 from langevin.run.layout import FIT_FORMAT
@@ -27,6 +28,7 @@ def save(fit: Fit, path: str | Path) -> None:
         SettingError: If something is there already.
         StoreError: If the folder cannot be written.
     """
+    checks.path("save", "path", path)
     path = Path(path)
     if os.path.lexists(path):
         raise SettingError(f"`save`: {path} exists already. Choose another path, or remove it first.")
@@ -63,6 +65,7 @@ def load(path: str | Path, model: Any = None, *, constants: Mapping[str, Any] | 
     from langevin.result import Fit
     from langevin.run.tree import MOST_IN_MEMORY, open_tree
 
+    checks.path("load", "path", path)
     path = Path(path)
     _check_kind(path)
     try:

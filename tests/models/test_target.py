@@ -101,7 +101,7 @@ def test_other_errors_are_no_reason_to_take_the_joint():
     def looks(x, y, group):
         numpyro.sample("m", dist.Normal(float(y[0]), 1.0))
 
-    with pytest.raises(lv.ModelError, match="asks for a value that is not there"):
+    with pytest.raises(lv.ModelError, match="asks for a value of the data that is not there"):
         target(looks, "either")
     with pytest.raises(lv.ModelError, match="no latent site"):
         target(lambda x, y, group: numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y), "either")

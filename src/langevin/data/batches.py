@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin import checks
+from langevin import checks, names
 from langevin.errors import SettingError
 from langevin.keys import at_step
 from langevin.posterior import Batch, Key
@@ -119,6 +119,9 @@ class Batches:
         words = jax.random.key_data(key)
         offset = _mix(words[0] ^ _mix(words[-1] ^ _mix(epoch))) % num_data
         return ((offset + slice_ * self.size) % num_data).astype(jnp.int32)
+
+
+names.check_keywords(Batches)
 
 
 class Layout:

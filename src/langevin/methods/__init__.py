@@ -9,7 +9,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from langevin import checks
+import numpy as np
+
+from langevin import checks, names
 from langevin.errors import SettingError
 from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
 from langevin.methods.base import Method
@@ -66,10 +68,28 @@ def as_method(method: str | Method) -> Method:
     if isinstance(method, str):
         if method.lower() in BY_NAME:
             return BY_NAME[method.lower()]()
-        raise SettingError(f"`method`: {method!r} is not known. Known are {', '.join(map(repr, BY_NAME))}.")
+        meant = names.nearest(method, BY_NAME)
+        remedy = f" Did you mean {meant!r}?" if meant else ""
+        raise SettingError(f"`method`: {method!r} is not known.{remedy} Known are {', '.join(map(repr, BY_NAME))}.")
     if isinstance(method, type) and issubclass(method, Method):
         return method()
-    raise SettingError(f"`method` must be a name or a method such as lv.SGLD(); got {method!r}.")
+    if np.ndim(method):
+        raise SettingError(
+            "`method` must be a name or a method such as lv.SGLD(); got an array. Data goes in one dict: "
+            "lv.fit(model, {'x': x, 'y': y}, 'nuts')."
+        )
+    module = type(method).__module__.split(".")[0]
+    other = f" A method of {module} is not one of langevin's." if module in ("numpyro", "blackjax", "pymc") else ""
+    raise SettingError(f"`method` must be a name or a method such as lv.SGLD(); got {method!r:.80}.{other}")
+
+
+def _belongs_to_fit(name: str) -> str:
+    meant = name if name in names.OF_FIT else names.ELSEWHERE.get(name)
+    return f"It goes to lv.fit: lv.fit(model, data, method, {meant}=...)." if meant in names.OF_FIT else ""
+
+
+for _make in BY_NAME.values():
+    names.check_keywords(type(_make()), _belongs_to_fit)
 
 
 # What settings may consist of, by name: a run on disk is rebuilt from these, and from nothing else.

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from langevin.data.table import Table
-from langevin.errors import ModelError, SettingError
+from langevin.errors import SettingError
+from langevin.models.callables import as_program
 from langevin.models.density import Density
 from langevin.models.joint import Joint
 from langevin.models.program import Noncentred, Program
@@ -52,6 +53,4 @@ def target_of(
                 "`VI`: guides and distributions by site are for NumPyro programs, not for an lv.Density."
             )
         return model.posterior(table, minibatch=minibatch)
-    if not callable(model):
-        raise ModelError(f"`model` must be a NumPyro program or an lv.Density; got {model!r}.")
-    return Program(model, constants, rows, noncentred).target(table, needs.target, minibatch=minibatch)
+    return Program(as_program(model), constants, rows, noncentred).target(table, needs.target, minibatch=minibatch)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langevin import culprit, names
 from langevin.data.table import Table, as_arrays, as_table
 from langevin.errors import ModelError
 from langevin.posterior import Batch, Centring, Model, Position, Posterior
@@ -82,10 +83,14 @@ class Density:
         return jax.eval_shape(lambda: self._start(np.random.default_rng(0)))
 
     def _terms(self, position: Position, batch: Batch, _: Centring = NOTHING) -> tuple[jax.Array, jax.Array]:
-        log_prior = jnp.asarray(self.log_prior(position))
+        log_prior = self._call("log_prior", position)
         if self.log_likelihood is None:
             return log_prior, jnp.zeros(0)
-        return log_prior, jnp.asarray(self.log_likelihood(position, batch))
+        return log_prior, self._call("log_likelihood", position, batch)
+
+    def _call(self, name: str, *arguments: Any) -> jax.Array:
+        """Calls one of the functions; what goes wrong in it is said with its line."""
+        return culprit.guarded(lambda: jnp.asarray(getattr(self, name)(*arguments)), f"`Density`: `{name}`")()
 
     def _start(self, generator: np.random.Generator) -> Position:
         position = self.init
@@ -99,7 +104,8 @@ class Density:
         """What is reported of a position; what `constrain` makes of it has names of its own, and is never hidden."""
         del data
         if self.constrain is not None:
-            return {name: jnp.asarray(value) for name, value in self.constrain(position).items()}
+            reported = culprit.guarded(self.constrain, "`Density`: `constrain`")(position)
+            return {name: jnp.asarray(value) for name, value in reported.items()}
         shown = {name: position[name] for name in position if name not in hidden} if hidden else position
         leaves, _ = jax.tree_util.tree_flatten_with_path(shown)
         return {jax.tree_util.keystr(path, simple=True, separator=".") or "position": leaf for path, leaf in leaves}
@@ -135,7 +141,7 @@ class Density:
 
     def _check_names(self, position: Position) -> None:
         if self.constrain is not None:
-            reported = jax.eval_shape(self.constrain, position)
+            reported = jax.eval_shape(culprit.guarded(self.constrain, "`Density`: `constrain`"), position)
             if not isinstance(reported, dict):
                 raise ModelError(
                     f"`Density`: `constrain` must return a dict of name -> array; it returned {reported!r}."
@@ -172,6 +178,9 @@ class Density:
         if len(bad):
             return f"`log_likelihood` is {float(log_likelihood[bad[0]])} for row {bad[0]} ({len(bad)} such rows)"
         return "the gradient is not finite there"
+
+
+names.check_keywords(Density)
 
 
 def _abstract(table: Table, num_rows: int) -> dict[str, jax.ShapeDtypeStruct]:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from numpyro import handlers
 from numpyro.primitives import Messenger
 
+from langevin import culprit
 from langevin.errors import ModelError
 from langevin.models import outline
 from langevin.models.placing import place_site
@@ -79,6 +80,11 @@ class Joint:
     def observed(self) -> tuple[str, ...]:
         """The sites that have a given value."""
         return self.sites.observed
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names that are not reported, because they depend on the rows of a minibatch."""
+        return self.sites.left_out
 
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log joint density of the sites, with the log-determinants of the maps of continuous ones.
@@ -156,7 +162,8 @@ class Joint:
         if self.fixed and function is self.function:
             held, unconstrained = self._parted(self.fixed)
             values, position = {**held, **values}, {**unconstrained, **(position or {})}
-        run = handlers.substitute(function, data=dict(values))
+        guarded = culprit.guarded(function, "The program" if function is self.function else "The guide")
+        run = handlers.substitute(guarded, data=dict(values))
         if position:
             run = handlers.substitute(run, substitute_fn=lambda site: place_site(position, site))
         # Outside the trace: what is outside sees a drawn value first.

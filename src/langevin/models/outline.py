@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import threading
-import traceback
+import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpyro
+import numpy as np
+from jax.extend.core import get_opaque_trace_state
 from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to
+from numpyro.primitives import Messenger
 
-from langevin.errors import ModelError
+from langevin import culprit
+from langevin.errors import LangevinWarning, ModelError
 from langevin.models.centring import can_be_noncentred
+from langevin.models.stack import stack
 from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch
 
 Call = Callable[[Batch], Any]
-# NumPyro's handlers are on one stack for all threads.
+# Before any program runs: from here on each thread has handlers of its own.
+stack()
+# But a program may keep things of its own that two threads cannot use at a time.
 HANDLERS = threading.RLock()
 
-LOOKS_AT_DATA = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-)
+
+ARRAYS = (np.ndarray, np.generic, jax.Array, bool, int, float)
 
 
 class Outline(NamedTuple):
@@ -96,35 +98,101 @@ def outline_of(call: Call, columns: dict[str, Any], num_rows: int) -> Outline:
     batch = {name: jax.ShapeDtypeStruct((num_rows, *col.shape[1:]), col.dtype) for name, col in columns.items()}
     try:
         jax.eval_shape(run, batch)
-    except LOOKS_AT_DATA as error:
-        raise ModelError(
-            "The program asks for a value that is not there while it is being compiled. If it is one of a latent site "
-            "(np.exp(z), `if z > 0`), write it with JAX: jnp.exp(z), jnp.where(z > 0, ...). If it is one of the data "
-            "(int(x.max())), compute it beforehand and pass it in `constants`. JAX says: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-    except ValueError as error:
-        name = _failed_site(error)
-        if isinstance(error, ModelError) or name is None:
+    except ModelError as error:
+        asked = error.__cause__
+        if not isinstance(asked, culprit.ASKS_FOR_VALUES):
             raise
-        raise ModelError(
-            f"Site {name!r} cannot be made: {error}. Do its values, its parameters and the plates that it is in have "
-            f"the same sizes? Take these from the arrays (`x.shape[0]`); the data has {num_rows} rows."
-        ) from error
+        raise culprit.told(asked, "The program", _whose(call, columns)) from asked
     return outlines[-1]
 
 
-def _failed_site(error: Exception) -> str | None:
-    """The name of the site in whose `numpyro.sample` an error was raised; None if it was somewhere else."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code is numpyro.sample.__code__:
-            return frame.f_locals.get("name")
-    return None
+def _whose(call: Call, columns: dict[str, Any]) -> str:
+    """Whose value a program asks for that cannot be compiled: it is the data's if it runs where the data has values."""
+
+    def run(nothing: jax.Array) -> jax.Array:
+        trace_of(call, dict(columns), elsewhere=nothing)
+        return nothing
+
+    try:
+        jax.vmap(run)(jnp.zeros(1))
+    except Exception as error:
+        return "a latent site" if isinstance(error.__cause__, culprit.ASKS_FOR_VALUES) else ""
+    return "the data"
+
+
+class _Within(Messenger):
+    """Checks that every site has a name, and is not inside a function that JAX traces inside the program."""
+
+    def __enter__(self) -> None:
+        self._state = get_opaque_trace_state()
+        super().__enter__()
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] in ("sample", "deterministic", "param") and not (isinstance(msg["name"], str) and msg["name"]):
+            raise ModelError(
+                f"The name of a site must be a text that is not empty; got {msg['name']!r}. Write "
+                'numpyro.sample("m", dist.Normal()).'
+            )
+        if msg["type"] in ("sample", "deterministic", "param") and get_opaque_trace_state() != self._state:
+            raise ModelError(
+                f"Site {msg['name']!r} is inside a function that jax.jit, jax.vmap or jax.lax.scan runs, from which "
+                "its value cannot get out. Take jax.jit away (langevin compiles the program), write jax.vmap as a "
+                "`numpyro.plate`, and jax.lax.scan as `numpyro.contrib.control_flow.scan`."
+            )
+
+
+def check_same_sites(trace: dict[str, Any], position: Mapping[str, Any]) -> None:
+    """Checks that the latent sites of a run are those of the position.
+
+    A site that it lacks would be drawn once, when the program is compiled, and be a number from then on.
+    """
+    latent = {name for name, site in trace.items() if site["type"] == "sample" and not is_observed(site)}
+    changed = latent ^ set(position)
+    if changed:
+        raise ModelError(
+            f"The program has not the same latent sites each time it is run: {min(changed)!r} comes and goes. Let "
+            "names not depend on a counter or on random numbers."
+        )
+
+
+def check_one_size(outline: Outline, row_plates: list[str], num_rows: int) -> None:
+    """Checks that a plate over the rows is always that: what is inside it belongs to a row."""
+    for name, site in outline.sites.items():
+        for frame in site["cond_indep_stack"]:
+            if frame.name in row_plates and frame.size != num_rows:
+                raise ModelError(
+                    f"Two plates are named {frame.name!r}: one over the {num_rows} rows, and one of size "
+                    f"{frame.size}, at site {name!r}. Give each its own name."
+                )
+
+
+def warn_of_nothing_observed(outline: Outline, columns: list[str]) -> None:
+    """Warns of data that no observed site can use."""
+    if columns and not any(site["is_observed"] for site in outline.sites.values()):
+        warnings.warn(
+            f"Nothing is observed: no site of the program has `obs=`, so that `data` ({', '.join(columns)}) tells "
+            "nothing, and the draws are of the prior. Give the site of the observations `obs=y`.",
+            LangevinWarning,
+            stacklevel=8,
+        )
+
+
+def check_listed(names: tuple[str, ...]) -> None:
+    """Checks that no two sites have one name in a result, where "/" becomes "."."""
+    for name in names:
+        listed = name.replace("/", ".")
+        if listed != name and listed in names:
+            raise ModelError(f"Sites {name!r} and {listed!r} would have one name in a result. Rename one of them.")
 
 
 def _described(site: dict[str, Any]) -> dict[str, Any]:
     """What is static of a site."""
     sampled = site["type"] == "sample"
+    if sampled and is_observed(site) and not isinstance(site["value"], ARRAYS):
+        raise ModelError(
+            f"Observed site {site['name']!r} has a value of the type {type(site['value']).__name__}. Make it an array, "
+            "jnp.asarray(y), or pass it in `data`."
+        )
     return {
         "type": site["type"],
         "is_observed": site.get("is_observed", False),
@@ -154,12 +222,12 @@ def _choices(fn: Any) -> int | None:
         return None
     try:
         return len(fn.enumerate_support(expand=False))
-    except (NotImplementedError, *LOOKS_AT_DATA):
+    except (NotImplementedError, *culprit.ASKS_FOR_VALUES):
         return None
 
 
 def trace_of(
-    call: Call, batch: Batch, row_plates: tuple[str, ...] = ()
+    call: Call, batch: Batch, row_plates: tuple[str, ...] = (), elsewhere: Any = 0.0
 ) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
     """One run at a fixed point: the sites, and for each latent one its unconstrained shape.
 
@@ -167,17 +235,17 @@ def trace_of(
         call: The program.
         batch: Rows.
         row_plates: Plates over the rows, if they are known: all rows then have the same latent values.
+        elsewhere: Is added to the latent values that are continuous.
     """
     names: list[str] = []
-    program = handlers.substitute(call, substitute_fn=lambda site: _somewhere(site, names, row_plates))
-    try:
-        with HANDLERS:
-            trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
-    except AssertionError as error:
-        if "unique names" not in str(error):
-            raise
-        name = str(error).split("`")[1]
-        raise ModelError(f"The program has two sites named {name!r}. Rename one of them.") from error
+
+    def substitute(site: dict[str, Any]) -> Any:
+        value = _somewhere(site, names, row_plates)
+        return value if value is None or site["fn"].support.is_discrete else value + elsewhere
+
+    program = handlers.substitute(_Within(call), substitute_fn=substitute)
+    with HANDLERS:
+        trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
     shapes = {}
     for name in names:
         site = trace[name]

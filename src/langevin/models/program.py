@@ -23,8 +23,9 @@ from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 
+from langevin import culprit
 from langevin.data.table import Table, as_arrays
-from langevin.errors import ModelError
+from langevin.errors import ModelError, SettingError
 from langevin.models import outline, structure
 from langevin.models.centring import can_be_noncentred, is_adjustable, recentred, scale_of
 from langevin.models.enumeration import Enumeration
@@ -37,6 +38,20 @@ from langevin.posterior import Batch, Centring, Model, Position, Posterior
 
 INIT_RADIUS = 2.0
 Noncentred = bool | tuple[str, ...] | Literal["auto"]
+
+
+def as_noncentred(value: Any) -> Noncentred:
+    """What a user asked for: a name alone stands for itself.
+
+    Raises:
+        SettingError: If it is neither True, False, "auto" nor names.
+    """
+    if isinstance(value, bool) or value == "auto":
+        return value
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise SettingError(f"`noncentred` must be True, False, 'auto' or names of sites; got {value!r}.")
+    return tuple(names)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,7 +122,7 @@ class Program:
 
     def call(self, batch: Batch) -> Any:
         """Runs the program on these rows."""
-        return self.function(**batch, **self.constants)
+        return culprit.guarded(self.function, "The program")(**batch, **self.constants)
 
     def _structure(self, table: Table, minibatch: bool) -> Structure:
         self._check_names(table)
@@ -152,6 +167,7 @@ class Program:
             recentred=functools.partial(self._recentred, sites),
             observed=sites.observed,
             labels=labels,
+            left_out=sites.left_out,
         )
         # Where minibatches are asked for, `structure.find` checked that the rows are independent.
         target = Posterior(data, model, table.num_rows, by_rows=minibatch)
@@ -255,7 +271,9 @@ class Program:
 
         program = handlers.substitute(self.call, substitute_fn=substitute)
         with outline.HANDLERS, around or nullcontext():
-            return handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+            trace = handlers.trace(handlers.seed(program, jax.random.key(0))).get_trace(batch)
+        outline.check_same_sites(trace, position)
+        return trace
 
     def terms_of(self, found: Structure, trace: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The sites whose log-probabilities are terms of the log-density; that of a noise is already among them."""
@@ -318,15 +336,16 @@ class Program:
         sites: dict[str, tuple[bool, int | None]] = {}
 
         @jax.jit
-        def log_probs(position: Position, batch: Batch) -> dict[str, jax.Array]:
+        def log_probs(position: Position, batch: Batch) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
             # Compiled: on numbers, NumPyro would raise an error at a bad parameter, and not say of which site.
             if labels is not None:
-                return labels.explained(position, batch, centring, sites)
+                return labels.explained(position, batch, centring, sites), {}
             terms = dict(self.terms_of(found, self.trace(position, batch, centring)))
             sites.update({n: (outline.is_observed(s), outline.row_dim(s, found.row_plates)) for n, s in terms.items()})
-            return {name: outline.log_prob(site) for name, site in terms.items()}
+            values = {name: jnp.asarray(site["value"]) for name, site in terms.items() if sites[name][0]}
+            return {name: outline.log_prob(site) for name, site in terms.items()}, values
 
-        found_log_probs = log_probs(position, batch)
+        found_log_probs, given = log_probs(position, batch)
         for name, (observed, row_dim) in sites.items():
             log_prob = np.asarray(found_log_probs[name])
             if np.isfinite(log_prob).all():
@@ -340,6 +359,8 @@ class Program:
             if row_dim is not None:
                 row = np.flatnonzero(~np.isfinite(np.asarray(_sum_to_rows(jnp.asarray(log_prob), row_dim))))[0]
                 place = f" at row {row}"
+                if name in given and np.shape(given[name]) == log_prob.shape:
+                    place += f", where its value is {np.take(np.asarray(given[name]), row, log_prob.ndim + row_dim)}"
             return f"the log-probability of {kind} {name!r} is {bad}{place}"
         return "every site is finite there, but the gradient is not"
 

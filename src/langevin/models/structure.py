@@ -19,7 +19,19 @@ from langevin.data.table import Table
 from langevin.errors import ModelError
 from langevin.models.arguments import check_used
 from langevin.models.obstacles import obstacles_of
-from langevin.models.outline import Call, Outline, is_observed, log_prob, outline_of, row_dim, trace_of
+from langevin.models.outline import (
+    Call,
+    Outline,
+    check_listed,
+    check_one_size,
+    is_observed,
+    log_prob,
+    outline_of,
+    row_dim,
+    trace_of,
+    warn_of_nothing_observed,
+)
+from langevin.models.values import check_values
 from langevin.posterior import Batch
 from langevin.run import compilation
 
@@ -65,6 +77,7 @@ class Structure:
         obstacles: What stands in the way of a log-density over unconstrained positions, in sentences; empty if nothing.
         adjustable: The latent sites whose centring is to be chosen: those with a scale that is unknown itself.
         observed: The sites that have a given value; factors have none.
+        left_out: The deterministic sites that a draw does not report: with minibatches, those that depend on the rows.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -80,6 +93,7 @@ class Structure:
     obstacles: tuple[str, ...]
     adjustable: tuple[str, ...] = ()
     observed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def without(self, names: Iterable[str]) -> Structure:
         """The structure of the program with these sites fixed."""
@@ -114,10 +128,16 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
     check_used(table, any(site["is_observed"] for site in outline.sites.values()))
     _check_shapes(outline, row_plates)
     _check_pairs(outline, fewer, table.num_rows)
+    check_values(
+        call, table, {name: (outline.sites[name]["shape"], outline.sites[name]["discrete"]) for name in latent}
+    )
+    kept = derived
     if minibatch:
         _check_observed(outline, row_plates)
-        derived = _check_global(call, table, outline, row_plates, derived)
-    reported = tuple(latent + derived)
+        kept = _check_global(call, table, outline, row_plates, derived)
+    warn_of_nothing_observed(outline, list(table.columns))
+    reported = tuple(latent + kept)
+    check_listed(reported)
     for name in reported:
         if name in TAKEN:
             raise ModelError(f"Site {name!r} has the name of a dimension of every result. Rename it.")
@@ -134,6 +154,7 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         params=outline.params,
         observed=tuple(n for n, site in outline.sites.items() if site["is_observed"] and not site["is_factor"]),
         obstacles=tuple(obstacles_of(outline, row_plates if minibatch else ())),
+        left_out=tuple(name for name in derived if name not in kept),
     )
 
 
@@ -177,6 +198,7 @@ def _row_plates(
     candidates = sized
     if fewer is not None:
         candidates = [name for name in sized if fewer.plates.get(name) not in (None, table.num_rows)]
+    check_one_size(outline, candidates, table.num_rows)
     for name in named:
         if name not in candidates:
             raise ModelError(

@@ -34,13 +34,18 @@ def gist(function: Callable[..., Any], *arguments: Any) -> str | None:
         function: Whatever JAX can trace. Gradients are to be taken inside it.
         arguments: Arrays, or their shapes.
     """
-    digest = hashlib.sha256()
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     # A trace has no names, but what goes in and comes out does: of sites, for instance.
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path((arguments, shapes))[0]]
+    return gist_of_trace(traced, tuple(paths))
+
+
+def gist_of_trace(traced: Any, names: tuple[str, ...] = ()) -> str | None:
+    """The gist of what `jax.make_jaxpr` made, with the names of what goes in and comes out."""
+    digest = hashlib.sha256()
     try:
         _add(digest, traced)
-        _add(digest, tuple(paths))
+        _add(digest, names)
     except _NotUnderstoodError:
         return None
     settings = [getattr(jax.config, name) for name in ("jax_enable_x64", "jax_default_matmul_precision")]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from langevin import culprit, names
 from langevin.errors import SettingError
 
 
@@ -36,7 +37,10 @@ class Keep:
 
     def __post_init__(self) -> None:
         if self.sites is not None:
-            sites = (self.sites,) if isinstance(self.sites, str) else tuple(self.sites)
+            sites: Any = (self.sites,) if isinstance(self.sites, str) else self.sites
+            if not isinstance(sites, Iterable) or not all(isinstance(name, str) for name in sites):
+                raise SettingError(f"`Keep`: `sites` must be names of sites; got {self.sites!r}.")
+            sites = tuple(sites)
             object.__setattr__(self, "sites", sites)
         if self.function is not None and not callable(self.function):
             raise SettingError(f"`Keep`: `function` must be a function of the sites; got {self.function!r}.")
@@ -53,7 +57,7 @@ class Keep:
         """
         kept = sites
         if self.function is not None:
-            kept = self.function(sites)
+            kept = culprit.guarded(self.function, "`Keep`: `function`")(sites)
             if not isinstance(kept, dict):
                 raise SettingError(f"`Keep`: `function` must return a dict of name -> array; it returned {kept!r}.")
             taken = [name for name in kept if name in ("chain", "draw")]
@@ -79,6 +83,9 @@ class Keep:
     def _rounded(self, value: Any) -> Any:
         is_float = jnp.issubdtype(value.dtype, jnp.floating)
         return value.astype(jnp.float16) if self.precision == "half" and is_float else value
+
+
+names.check_keywords(Keep)
 
 
 def as_keep(keep: Any) -> Keep:
