@@ -11,8 +11,9 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.ops.provenance import eval_provenance
 
+from langevin.culprit import ASKS_FOR_VALUES
 from langevin.errors import LangevinError, ModelError
-from langevin.models.outline import LOOKS_AT_DATA, unscaled_log_prob
+from langevin.models.outline import unscaled_log_prob
 from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch
 from langevin.predicting.calling import ROWS, Caller, Keys
@@ -109,7 +110,7 @@ def look(caller: Caller, inputs: Batch, num_rows: int, observed: tuple[str, ...]
     """
     try:
         raw = _raw(caller, inputs, num_rows)
-    except (LangevinError, *LOOKS_AT_DATA):
+    except (LangevinError, *ASKS_FOR_VALUES):
         raise
     except Exception as error:
         without = f" without {missing}" if missing else ""
