@@ -25,7 +25,7 @@ ROOMS = [
     ("methods",),
     ("diagnostics",),
     ("result",),
-    ("store", "discrepancy", "resampling"),
+    ("store", "discrepancy", "resampling", "criticism"),
     ("assembly", "plots"),
     ("runs",),
     ("inference",),
@@ -35,7 +35,7 @@ ROOMS = [
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
 # Fit offers save and kernel_stein_discrepancy as methods; they are imported when called.
-LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling")}
+LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling"), ("result", "criticism")}
 
 
 def room(path):

@@ -36,22 +36,48 @@ class Fit:
         self.target = target
         self._guide = guide
 
-    @property
+    @functools.cached_property
     def data_tree(self) -> xr.DataTree:
-        """What ArviZ reads: `tree`, where all draws have the same weight.
+        """What ArviZ reads: `tree`, where all draws have the same weight, and with the groups that ArviZ expects.
 
         ArviZ knows no weights. Where they differ, the draws of these groups are taken from each chain as often as their
         weights ask, in their order, and the weighted ones are in `weighted_posterior` and its like.
+
+        The groups `observed_data`, `constant_data`, `log_likelihood`, `log_prior`, `posterior_predictive`, `prior` and
+        `prior_predictive` are computed when their values are read, and up to 50 million numbers at once; they belong to
+        the draws of `posterior`. They need the model: see `with_groups` to have them in a fit that is stored.
         """
-        if np.ptp(self.weights.values) == 0:
-            return self.tree
-        return self._unweighted
+        from langevin.criticism.groups import with_lazy_groups
 
-    @functools.cached_property
-    def _unweighted(self) -> xr.DataTree:
-        from langevin.resampling import unweighted
+        tree = self.tree
+        if np.ptp(self.weights.values) > 0:
+            from langevin.resampling import unweighted
 
-        return unweighted(self.tree)
+            tree = unweighted(tree)
+        return with_lazy_groups(self, tree)
+
+    def with_groups(self, *names: str, most_values: int = 50_000_000, seed: int | None = None) -> Fit:
+        """The same fit with groups that ArviZ reads computed and in memory: they are stored with it.
+
+        Args:
+            names: Of "observed_data", "constant_data", "log_likelihood" (one number a draw and observed value),
+                "log_prior", "posterior_predictive", "prior" and "prior_predictive"; all that the model has by default.
+            most_values: How many numbers a variable may have, so that memory is not filled by mistake.
+            seed: Of what is simulated; by default the one of the fit.
+
+        Raises:
+            SettingError: If a group cannot be computed, and why.
+
+        Example:
+            >>> import langevin as lv
+            >>> normal = lv.Density(lambda m: -m**2 / 2, lambda m, rows: -(rows["x"] - m)**2 / 2, init=0.0)
+            >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, num_draws=100, progress=False).with_groups("log_likelihood")
+            >>> dict(fit.tree["log_likelihood"].sizes)
+            {'chain': 4, 'draw': 100, 'rows': 3}
+        """
+        from langevin.criticism.groups import with_groups
+
+        return with_groups(self, names, most_values, seed)
 
     @property
     def posterior(self) -> xr.Dataset:

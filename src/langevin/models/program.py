@@ -125,6 +125,8 @@ class Program:
             gaussian_priors=functools.partial(self._gaussian_priors, sites),
             adjustable={name: like[name] for name in sites.adjustable},
             recentred=functools.partial(self._recentred, sites),
+            program=Called(self.function, self.constants),
+            row_plates=sites.row_plates,
         )
         # Where minibatches are asked for, `structure.find` checked that the rows are independent.
         target = Posterior(data, model, table.num_rows, by_rows=minibatch)
