@@ -25,17 +25,20 @@ ROOMS = [
     ("methods",),
     ("diagnostics",),
     ("result",),
-    ("store", "discrepancy", "resampling", "criticism"),
+    ("store", "discrepancy", "resampling"),
+    ("predicting",),
+    ("criticism",),
     ("assembly", "plots"),
     ("runs",),
     ("inference",),
+    ("calibration",),
     ("__init__",),
     ("demos",),
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
-# Fit offers save and kernel_stein_discrepancy as methods; they are imported when called.
-LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling"), ("result", "criticism")}
+# Fit offers save, predict and others as methods; they are imported when called.
+LATE = {("result", room) for room in ("store", "discrepancy", "resampling", "predicting", "criticism")}
 
 
 def room(path):

@@ -46,6 +46,7 @@ class Model:
         recentred: `(position, batch, centring, other) -> position`: the same point under another centring.
         program: The NumPyro program and its constants (`langevin.models.joint.Called`); None for a density.
         row_plates: The program's plates over the rows.
+        observed: The sites that have a given value.
     """
 
     terms: Callable[[Position, Batch, Centring], tuple[jax.Array, jax.Array]]
@@ -59,6 +60,7 @@ class Model:
     recentred: Callable[[Position, Batch, Centring, Centring], Position] = lambda position, batch, old, new: position
     program: Any = None
     row_plates: tuple[str, ...] = ()
+    observed: tuple[str, ...] = ()
 
 
 @jax.tree_util.register_dataclass
@@ -98,6 +100,11 @@ class Posterior:
     def dims(self) -> Dims:
         """For each reported name, the names of its dimensions."""
         return tuple((name, dims) for name, dims in self.model.dims if name not in self.fixed)
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """The sites that have a given value."""
+        return self.model.observed
 
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log posterior up to a constant, estimated from `batch`, or exact from all rows.

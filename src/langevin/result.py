@@ -19,6 +19,7 @@ from langevin.errors import SettingError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from langevin.models.source import Source
     from langevin.posterior import Posterior
     from langevin.variational.fitted import Guide
 
@@ -29,11 +30,19 @@ class Fit:
     Attributes:
         tree: All that is known: groups `posterior`, `sample_stats` (with `weight`), `unconstrained_posterior`.
         target: The posterior that was sampled; None for a fit that was loaded, and for a guide's.
+        source: The model and the rows, to predict with; None for a fit that was loaded without its model.
     """
 
-    def __init__(self, tree: xr.DataTree, target: Posterior | None = None, guide: Guide | None = None) -> None:
+    def __init__(
+        self,
+        tree: xr.DataTree,
+        target: Posterior | None = None,
+        guide: Guide | None = None,
+        source: Source | None = None,
+    ) -> None:
         self.tree = tree
         self.target = target
+        self.source = source
         self._guide = guide
 
     @functools.cached_property

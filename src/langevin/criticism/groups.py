@@ -297,7 +297,7 @@ def with_groups(fit: Fit, names: tuple[str, ...], most_values: int, seed: int | 
             tree[name] = xr.DataTree(made.load())
         elif names:
             raise SettingError(f"`with_groups`: this model has no {name!r}: {_reason(fit.target, name)}")
-    return Fit(tree, fit.target, fit._guide)
+    return Fit(tree, fit.target, fit._guide, fit.source)
 
 
 def _reason(target: Posterior, name: str) -> str:

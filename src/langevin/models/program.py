@@ -127,6 +127,7 @@ class Program:
             recentred=functools.partial(self._recentred, sites),
             program=Called(self.function, self.constants),
             row_plates=sites.row_plates,
+            observed=sites.observed,
         )
         # Where minibatches are asked for, `structure.find` checked that the rows are independent.
         target = Posterior(data, model, table.num_rows, by_rows=minibatch)
