@@ -18,6 +18,7 @@ from langevin.errors import SettingError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from arviz_stats import ELPDData
 
     from langevin.models.source import Source
     from langevin.posterior import Posterior
@@ -87,6 +88,33 @@ class Fit:
         from langevin.criticism.groups import with_groups
 
         return with_groups(self, names, most_values, seed)
+
+    def loo(self, num_rows: int | None = None, seed: int = 0) -> ELPDData:
+        """The expected log predictive density of a row that the model has not seen, summed over the rows.
+
+        By leave-one-out cross-validation with Pareto-smoothed importance sampling (see `langevin.criticism.loo`), in
+        bounded memory. A row counts with all that was observed in it. Draws of an approximation whose ratios p / q are
+        known are corrected by them. `arviz_stats.compare` takes the results of several models; with a sample of the
+        rows, take the same seed for all.
+
+        Args:
+            num_rows: Rows to leave out, a random sample of them; all by default. With a sample the result has
+                `subsampling_se`, the error by the sampling, which is also in `se`.
+            seed: Of the sample.
+
+        Returns:
+            ArviZ's ELPDData: `elpd` with its error `se`, `p`, and by row `elpd_i` and `pareto_k`.
+
+        Example:
+            >>> import langevin as lv
+            >>> normal = lv.Density(lambda m: -m**2 / 2, lambda m, rows: -(rows["x"] - m)**2 / 2, init=0.0)
+            >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, progress=False)
+            >>> bool(fit.loo().elpd < fit.target.log_likelihood(1.5).sum())
+            True
+        """
+        from langevin.criticism.loo import loo_of_fit
+
+        return loo_of_fit(self, num_rows, seed)
 
     @property
     def posterior(self) -> xr.Dataset:
