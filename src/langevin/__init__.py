@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from langevin import diagnostics, kernels
+    from langevin.calibration.calibrate import calibrate
+    from langevin.calibration.report import Calibration
     from langevin.data.batches import Batches
     from langevin.errors import (
         DataError,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: the command answers --help without importing JAX.
 _HOMES = {
     "Batches": "langevin.data.batches",
+    "Calibration": "langevin.calibration.report",
     "Constant": "langevin.kernels.schedules",
     "CosineCycles": "langevin.kernels.schedules",
     "CyclicalSGHMC": "langevin.methods",
@@ -55,6 +58,7 @@ _HOMES = {
     "SettingError": "langevin.errors",
     "StoreError": "langevin.errors",
     "VI": "langevin.methods",
+    "calibrate": "langevin.calibration.calibrate",
     "elbo_gradients": "langevin.inference",
     "fit": "langevin.inference",
     "load": "langevin.store",
@@ -72,6 +76,7 @@ __all__ = [
     "SGNHT",
     "VI",
     "Batches",
+    "Calibration",
     "Constant",
     "CosineCycles",
     "CyclicalSGHMC",
@@ -89,6 +94,7 @@ __all__ = [
     "SamplingError",
     "SettingError",
     "StoreError",
+    "calibrate",
     "diagnostics",
     "elbo_gradients",
     "fit",

@@ -66,12 +66,13 @@ class Fit:
             tree = unweighted(tree)
         return with_lazy_groups(self, tree)
 
-    def with_groups(self, *names: str, most_values: int = 50_000_000, seed: int | None = None) -> Fit:
+    def with_groups(self, *names: str, data: Any = None, most_values: int = 50_000_000, seed: int | None = None) -> Fit:
         """The same fit with groups that ArviZ reads computed and in memory: they are stored with it.
 
         Args:
             names: Of "observed_data", "constant_data", "log_likelihood" (one number a draw and observed value),
                 "log_prior", "posterior_predictive", "prior" and "prior_predictive"; all that the model has by default.
+            data: For a fit that was loaded with its model: the rows that it was fitted to.
             most_values: How many numbers a variable may have, so that memory is not filled by mistake.
             seed: Of what is simulated; by default the one of the fit.
 
@@ -81,15 +82,15 @@ class Fit:
         Example:
             >>> import langevin as lv
             >>> normal = lv.Density(lambda m: -m**2 / 2, lambda m, rows: -(rows["x"] - m)**2 / 2, init=0.0)
-            >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, num_draws=100, progress=False).with_groups("log_likelihood")
-            >>> dict(fit.tree["log_likelihood"].sizes)
+            >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, num_draws=100, progress=False)
+            >>> dict(fit.with_groups("log_likelihood").tree["log_likelihood"].sizes)
             {'chain': 4, 'draw': 100, 'rows': 3}
         """
         from langevin.criticism.groups import with_groups
 
-        return with_groups(self, names, most_values, seed)
+        return with_groups(self, names, data, most_values, seed)
 
-    def loo(self, num_rows: int | None = None, seed: int = 0) -> ELPDData:
+    def loo(self, num_rows: int | None = None, *, data: Any = None, seed: int = 0) -> ELPDData:
         """The expected log predictive density of a row that the model has not seen, summed over the rows.
 
         By leave-one-out cross-validation with Pareto-smoothed importance sampling (see `langevin.criticism.loo`), in
@@ -100,6 +101,7 @@ class Fit:
         Args:
             num_rows: Rows to leave out, a random sample of them; all by default. With a sample the result has
                 `subsampling_se`, the error by the sampling, which is also in `se`.
+            data: For a fit that was loaded with its model: the rows that it was fitted to.
             seed: Of the sample.
 
         Returns:
@@ -114,7 +116,7 @@ class Fit:
         """
         from langevin.criticism.loo import loo_of_fit
 
-        return loo_of_fit(self, num_rows, seed)
+        return loo_of_fit(self, num_rows, data, seed)
 
     @property
     def posterior(self) -> xr.Dataset:

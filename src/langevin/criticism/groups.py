@@ -18,7 +18,8 @@ from langevin.criticism import lazy
 from langevin.criticism import sites as of_sites
 from langevin.criticism.lazy import MOST_VALUES, Limit
 from langevin.criticism.likelihood import PIECE, Likelihood
-from langevin.errors import SettingError
+from langevin.criticism.models import target_for
+from langevin.errors import LangevinError, SettingError
 from langevin.posterior import Batch, Posterior
 from langevin.run import compilation
 from langevin.run.seeds import Seed, key_of
@@ -259,9 +260,11 @@ class Groups:
 
 def with_lazy_groups(fit: Fit, tree: xr.DataTree) -> xr.DataTree:
     """The tree with all groups that it lacks and that the model can make; none where there is no model."""
-    if fit.target is None:
+    try:
+        groups = Groups(target_for(fit, None, "with_groups"), tree, _seed_of(fit))
+    except LangevinError:
+        # `with_groups` says why.
         return tree
-    groups = Groups(fit.target, tree, Seed(tuple(fit.settings["seed"])))
     whole = tree.copy()
     for name in NAMES:
         if name in tree.children:
@@ -276,28 +279,27 @@ def with_lazy_groups(fit: Fit, tree: xr.DataTree) -> xr.DataTree:
     return whole
 
 
-def with_groups(fit: Fit, names: tuple[str, ...], most_values: int, seed: int | None) -> Fit:
+def with_groups(fit: Fit, names: tuple[str, ...], data: Any, most_values: int, seed: int | None) -> Fit:
     """See `Fit.with_groups`."""
     from langevin.result import Fit
 
-    if fit.target is None:
-        raise SettingError(
-            "`with_groups` needs the model, and this fit has none: it was loaded, or is by a guide. Add the groups "
-            "before you save a fit, and they are stored with it."
-        )
     checks.count("with_groups", "most_values", most_values)
     for name in names:
         checks.choice("with_groups", "names", name, NAMES)
-    root = Seed(tuple(fit.settings["seed"])) if seed is None else Seed.of(seed)
-    groups = Groups(fit.target, fit.tree, root, most_values)
+    target = target_for(fit, data, "with_groups")
+    groups = Groups(target, fit.tree, _seed_of(fit) if seed is None else Seed.of(seed), most_values)
     tree = fit.tree.copy()
     for name in names or NAMES:
         made = groups.make(name)
         if made is not None:
             tree[name] = xr.DataTree(made.load())
         elif names:
-            raise SettingError(f"`with_groups`: this model has no {name!r}: {_reason(fit.target, name)}")
+            raise SettingError(f"`with_groups`: this model has no {name!r}: {_reason(target, name)}")
     return Fit(tree, fit.target, fit._guide, fit.source)
+
+
+def _seed_of(fit: Fit) -> Seed:
+    return Seed(tuple(fit.settings["seed"]))
 
 
 def _reason(target: Posterior, name: str) -> str:

@@ -95,5 +95,6 @@ class _Computed(BackendArray):
 
 
 def _cached(dims: Sequence[str], array: _Computed) -> xr.Variable:
-    lazy = indexing.CopyOnWriteArray(indexing.LazilyIndexedArray(array))
+    lazy: Any = indexing.LazilyIndexedArray(array)
+    lazy = indexing.CopyOnWriteArray(lazy)
     return xr.Variable(tuple(dims), indexing.MemoryCachedArray(lazy))

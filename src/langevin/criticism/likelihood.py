@@ -102,7 +102,9 @@ class Likelihood:
         if not self.sites.by_position:
             return leaves
         like = self.target.start(np.random.default_rng(0))
-        ordered = [np.asarray(leaves[name], leaf.dtype) for name, leaf in zip(leaves, jax.tree.leaves(like), strict=True)]
+        ordered = [
+            np.asarray(leaves[name], leaf.dtype) for name, leaf in zip(leaves, jax.tree.leaves(like), strict=True)
+        ]
         return jax.tree.unflatten(jax.tree.structure(like), ordered)
 
     @functools.cached_property
@@ -167,9 +169,8 @@ class Likelihood:
         parts: list[dict[str, np.ndarray]] = []
         for index in _chunks(np.arange(count), min(count, at_once)):
             part = self._piece(names, jax.tree.map(lambda leaf, index=index: leaf[index], draws), batch)
-            for name in names if taken is not None else ():
-                axis = self.sites.observed[name].row_axis
-                part[name] = part[name] if axis is None else np.take(part[name], taken, 1 + axis)
+            if taken is not None:
+                part |= {n: np.take(part[n], taken, 1 + axis) for n, axis in self._row_axes.items() if n in part}
             parts.append(part)
         return {name: np.concatenate([part[name] for part in parts])[:count].astype(np.float64) for name in names}
 
@@ -183,6 +184,13 @@ class Likelihood:
 
     def _rows(self, index: np.ndarray) -> Batch:
         return jax.tree.map(lambda column: jnp.take(column, index, axis=0), self.target.data)
+
+
+def as_position(target: Posterior, leaves: dict[str, np.ndarray]) -> Any:
+    """The leaves of positions, in their order, as positions."""
+    like = target.start(np.random.default_rng(0))
+    pairs = zip(leaves.values(), jax.tree.leaves(like), strict=True)
+    return jax.tree.unflatten(jax.tree.structure(like), [np.asarray(values, leaf.dtype) for values, leaf in pairs])
 
 
 def _by_draw(static: tuple[tuple[str, ...], bool], target: Posterior, draws: Draw, batch: Batch) -> Any:

@@ -7,8 +7,8 @@ $$\widehat{elpd} = \sum_{i=1}^n \tilde\ell_i + \frac{n}{m} \sum_{i \in S} (\ell_
 
 which has no bias, and an error that is small where the two are alike (Magnusson et al. 2020). Over the posterior,
 $\ell_i = -\log E(1 / p(y_i \mid \theta))$: $\tilde\ell_i$ is that over some of the draws, not smoothed; or, to second
-order, the log density at the posterior mean less half its variance over these draws. (With the density at the mean alone,
-the few rows that the model fits worst would make the error, and a sample may have none of them.)
+order, the log density at the posterior mean less half its variance over these draws. (With the density at the mean
+alone, the few rows that the model fits worst would make the error, and a sample may have none of them.)
 
 References:
     Vehtari, Gelman & Gabry (2017), Practical Bayesian model evaluation using leave-one-out cross-validation and WAIC.
@@ -29,10 +29,9 @@ import xarray as xr
 from langevin import checks
 from langevin.criticism import lazy
 from langevin.criticism.lazy import MOST_VALUES, Limit
-from langevin.criticism.likelihood import Likelihood
+from langevin.criticism.likelihood import Likelihood, as_position
 from langevin.diagnostics import weighted
 from langevin.errors import LangevinWarning, SettingError
-from langevin.posterior import Posterior
 from langevin.run import compilation
 from langevin.run.seeds import Seed
 
@@ -49,12 +48,11 @@ MOST_COORDINATES = 1000
 ROW = "row"
 
 
-def loo_of_fit(fit: Fit, num_rows: int | None, seed: int) -> ELPDData:
+def loo_of_fit(fit: Fit, num_rows: int | None, data: Any, seed: int) -> ELPDData:
     """See `Fit.loo`."""
-    if fit.target is None:
-        raise SettingError("`loo` needs the model and its rows, and this fit has none: it was loaded, or is by a guide.")
+    target = target_for(fit, data, "loo")
     tree = fit.data_tree
-    likelihood = Likelihood(fit.target, tree)
+    likelihood = Likelihood(target, tree)
     count = likelihood.num_units
     if not count:
         raise SettingError("`loo`: the model observes nothing, so there is nothing to leave out.")
@@ -66,7 +64,8 @@ def loo_of_fit(fit: Fit, num_rows: int | None, seed: int) -> ELPDData:
         num_rows = checks.count("loo", "num_rows", num_rows, least=2)
         if num_rows > count:
             raise SettingError(f"`loo`: `num_rows` is {num_rows}, and there are {count} rows. Leave it out for all.")
-        found = _of_some(fit.target, tree, likelihood, num_rows, seed, efficiency, corrections)
+        mean = _mean(tree, likelihood, has_positions=target is fit.target)
+        found = _of_some(mean, likelihood, num_rows, seed, efficiency, corrections)
     _warn(found)
     return found
 
@@ -110,13 +109,7 @@ def _left_out(values: np.ndarray, efficiency: float, corrections: tuple[Any, ...
 
 
 def _of_some(
-    target: Posterior,
-    tree: xr.DataTree,
-    likelihood: Likelihood,
-    num_rows: int,
-    seed: int,
-    efficiency: float,
-    corrections: tuple[Any, ...],
+    mean: Any, likelihood: Likelihood, num_rows: int, seed: int, efficiency: float, corrections: tuple[Any, ...]
 ) -> ELPDData:
     import arviz_stats
 
@@ -126,7 +119,7 @@ def _of_some(
     generator = Seed.of(seed).child("loo").generator()
     chosen = np.sort(generator.choice(count, num_rows, replace=False))
     values = likelihood.by_unit(np.arange(shape[1]), chosen)
-    approximate = xr.DataArray(_approximate(target, tree, likelihood, values, chosen), dims=ROW, name="y")
+    approximate = xr.DataArray(_approximate(mean, likelihood, values, chosen), dims=ROW, name="y")
 
     def read(indices: tuple[np.ndarray, ...]) -> np.ndarray:
         chains, draws, rows = indices
@@ -163,14 +156,12 @@ def _of_some(
     return found
 
 
-def _approximate(
-    target: Posterior, tree: xr.DataTree, likelihood: Likelihood, values: np.ndarray, chosen: np.ndarray
-) -> np.ndarray:
+def _approximate(mean: Any, likelihood: Likelihood, values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """About the log predictive density of every row where it is left out, from as many draws as there is time for.
 
     With most draws, the importance ratios as they are; with few, to second order around the posterior mean. Where the
-    mean is no likely point (the weights of a network, a mixture whose labels switch), the ratios again. Which is nearer,
-    the sampled rows tell.
+    mean is no likely point (the weights of a network, a mixture whose labels switch), the ratios again. Which is
+    nearer, the sampled rows tell.
     """
     count, num_chains = likelihood.num_units, likelihood.num_chains
     budget = MOST_EVALUATED if likelihood.rows_apart else MOST_AT_ONCE
@@ -185,30 +176,29 @@ def _approximate(
         ratios.append(-_log_mean_exp(-at_draws))
         half.append(at_draws.var(axis=0, ddof=1) / 2)
     by_ratios = np.concatenate(ratios)
-    by_order = likelihood.at(_mean(target, tree, likelihood)) - np.concatenate(half)
+    by_order = likelihood.at(mean) - np.concatenate(half)
     wanted = -_log_mean_exp(-values.reshape(-1, values.shape[2]))
     errors = [np.var(wanted - about[chosen]) for about in (by_ratios, by_order)]
     return by_ratios if not np.isfinite(errors[1]) or errors[0] <= errors[1] else by_order
 
 
-def _mean(target: Posterior, tree: xr.DataTree, likelihood: Likelihood) -> Any:
-    """The posterior mean: of the unconstrained positions, where there are any, so that it is a possible point."""
-    if "unconstrained_posterior" not in tree.children:
+def _mean(tree: xr.DataTree, likelihood: Likelihood, has_positions: bool) -> Any:
+    """The posterior mean: of the unconstrained positions, where these are the target's, so that it is possible."""
+    target, by_position = likelihood.target, likelihood.sites.by_position
+    if not by_position and not (has_positions and "unconstrained_posterior" in tree.children):
         draws = [likelihood.draws(chain, slice(None)) for chain in range(likelihood.num_chains)]
         return jax.tree.map(lambda *leaves: np.mean([leaf.mean(0) for leaf in leaves], axis=0), *draws)
     group = tree["unconstrained_posterior"].to_dataset()
-    like = target.start(np.random.default_rng(0))
-    leaves = [group[name].mean(("chain", "draw")).values for name in group.attrs["leaves"]]
-    leaves = [np.asarray(mean, leaf.dtype) for mean, leaf in zip(leaves, jax.tree.leaves(like), strict=True)]
-    position = jax.tree.unflatten(jax.tree.structure(like), leaves)
-    if likelihood.sites.by_position:
+    means = {name: group[name].mean(("chain", "draw")).values for name in group.attrs["leaves"]}
+    position = as_position(target, means)
+    if by_position:
         return position
     reported = compilation.run(lambda target, position: target.constrain(position), target, position)
     return {name: np.asarray(reported[name]) for name in likelihood.sites.latent}
 
 
 def _corrections(tree: xr.DataTree) -> tuple[Any, ...]:
-    """log p and log q of the draws of an approximation, where all are known: importance ratios make up for it."""
+    """Log p and log q of the draws of an approximation, where all are known: importance ratios make up for it."""
     stats = tree["sample_stats"].to_dataset()
     if "log_q" not in stats:
         return ()

@@ -70,10 +70,10 @@ def find(target: Posterior) -> Sites:
     if program is None:
         return Sites((), (), {DENSITY: Site((ROWS,), (count,), 0, None, ())} if count else {}, frozenset(), True)
     columns = target.rows if count else target.data
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
 
     def call(batch: Batch) -> Any:
-        with _Watched(batch, seen):
+        with Watched(batch, seen):
             return program.function(**batch, **program.constants)
 
     outlined = outline.outline_of(call, columns, count)
@@ -82,13 +82,13 @@ def find(target: Posterior) -> Sites:
         if site["type"] != "sample" or not site["is_observed"]:
             continue
         row_dim = outline.row_dim(site, target.model.row_plates)
-        is_factor = 0 in site["shape"]
+        is_factor = site["is_factor"]
         if is_factor and row_dim is None and target.model.row_plates:
             continue
         observed[name] = _site(name, outlined, row_dim, is_factor)
     if any(outlined.sites[name]["discrete"] for name in outlined.shapes):
-        return Sites(tuple(outlined.shapes), outlined.params, _summed(observed), frozenset(seen), True)
-    return Sites(tuple(outlined.shapes), outlined.params, observed, frozenset(seen))
+        return Sites(tuple(outlined.shapes), outlined.params, _summed(observed), frozenset(seen.values()), True)
+    return Sites(tuple(outlined.shapes), outlined.params, observed, frozenset(seen.values()))
 
 
 def log_likelihoods(
@@ -164,13 +164,16 @@ def _site(name: str, outlined: outline.Outline, row_dim: int | None, is_factor: 
     return Site(terms, tuple(shape), row_axis, None if is_factor else dims, site["shape"])
 
 
-class _Watched(Messenger):
-    """Notes which columns are the values of observed sites, as they are."""
+class Watched(Messenger):
+    """Notes for each observed site the column that its value is, as it is."""
 
-    def __init__(self, columns: Batch, seen: set[str]) -> None:
+    def __init__(self, columns: Batch, found: dict[str, str]) -> None:
         super().__init__()
-        self._columns, self._seen = columns, seen
+        self._columns, self._found = columns, found
 
     def process_message(self, msg: dict[str, Any]) -> None:
+        """Looks at a site before it has its value."""
         if msg["type"] == "sample" and msg["is_observed"]:
-            self._seen.update(name for name, column in self._columns.items() if msg["value"] is column)
+            for name, column in self._columns.items():
+                if msg["value"] is column:
+                    self._found[msg["name"]] = name
