@@ -30,8 +30,10 @@ from langevin import checks
 from langevin.criticism import lazy
 from langevin.criticism.lazy import MOST_VALUES, Limit
 from langevin.criticism.likelihood import Likelihood, as_position
+from langevin.criticism.models import target_for
 from langevin.diagnostics import weighted
 from langevin.errors import LangevinWarning, SettingError
+from langevin.ratios import smoothed
 from langevin.run import compilation
 from langevin.run.seeds import Seed
 
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 # The least draws that rows are approximated from; and how many log densities are computed for it, in all and at once.
 SPREAD = 32
-MOST_EVALUATED = 100_000_000
+MOST_EVALUATED = 30_000_000
 MOST_AT_ONCE = 10_000_000
 MOST_COORDINATES = 1000
 ROW = "row"
@@ -105,7 +107,17 @@ def _left_out(values: np.ndarray, efficiency: float, corrections: tuple[Any, ...
         if not corrections:
             return array_stats.loo(values, chain_axis=1, draw_axis=2, r_eff=efficiency)
         log_p, log_q = (np.broadcast_to(part, values.shape) for part in corrections)
-        return array_stats.loo_approximate_posterior(values, log_p, log_q, chain_axis=1, draw_axis=2)
+        elpd, khat, _ = array_stats.loo_approximate_posterior(values, log_p, log_q, chain_axis=1, draw_axis=2)
+        return elpd, khat, _seen(values.reshape(len(values), -1).T, corrections) - elpd
+
+
+def _seen(values: np.ndarray, corrections: tuple[Any, ...]) -> np.ndarray:
+    """The log predictive density of rows that are not left out, from log densities by draw and row."""
+    if not corrections:
+        return _log_mean_exp(values)
+    log_weights, _ = smoothed((corrections[0] - corrections[1]).ravel())
+    weights = np.exp(log_weights - log_weights.max())
+    return _log_mean_exp(values + np.log(weights / weights.mean())[:, None])
 
 
 def _of_some(
@@ -151,7 +163,7 @@ def _of_some(
             log_lik_fn=lambda observed, data: approximate,
         )
     # ArviZ takes the approximation for the density of rows that are not left out.
-    seen = _log_mean_exp(values.reshape(-1, num_rows))
+    seen = _seen(values.reshape(-1, num_rows), corrections)
     found.p = float(count * np.mean(seen - found.elpd_i.values[chosen]))
     return found
 
