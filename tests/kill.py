@@ -67,8 +67,8 @@ def run(name: str, path: Path) -> str:
 def digest(fit) -> str:
     """Of every array of a fit, and its settings."""
     found = hashlib.sha256(str(fit.settings).encode())
-    for group in sorted(fit.data_tree.groups):
-        dataset = fit.data_tree[group].to_dataset()
+    for group in sorted(fit.tree.groups):
+        dataset = fit.tree[group].to_dataset()
         for name in sorted(map(str, dataset.variables)):
             values = dataset[name].values
             found.update(f"{group} {name} {values.dtype} {values.shape}".encode())

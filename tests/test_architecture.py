@@ -27,16 +27,19 @@ ROOMS = [
     ("result",),
     ("store", "discrepancy", "resampling", "labelling", "copies", "surroundings"),
     ("predicting",),
+    ("criticism",),
     ("assembly", "plots", "naming"),
     ("runs",),
     ("inference",),
+    ("calibration",),
     ("__init__",),
     ("demos",),
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
 # Fit offers save, predict and others as methods; they are imported when called.
-LATE = {("result", other) for other in ("store", "discrepancy", "resampling", "labelling", "predicting", "copies")}
+LATE_ROOMS = ("store", "discrepancy", "resampling", "labelling", "predicting", "copies", "criticism")
+LATE = {("result", other) for other in LATE_ROOMS}
 
 
 def room(path):

@@ -38,9 +38,9 @@ def fit(name, **more):
 
 
 def assert_same(a, b):
-    assert set(a.data_tree.groups) == set(b.data_tree.groups)
-    for group in a.data_tree.groups:
-        one, other = a.data_tree[group].to_dataset(), b.data_tree[group].to_dataset()
+    assert set(a.tree.groups) == set(b.tree.groups)
+    for group in a.tree.groups:
+        one, other = a.tree[group].to_dataset(), b.tree[group].to_dataset()
         assert set(one.variables) == set(other.variables), group
         for name in one.variables:
             np.testing.assert_array_equal(one[name].values, other[name].values, err_msg=f"{group} {name}")

@@ -11,6 +11,8 @@ from langevin import forks as forks
 
 if TYPE_CHECKING:
     from langevin import diagnostics, kernels
+    from langevin.calibration.calibrate import calibrate
+    from langevin.calibration.report import Calibration
     from langevin.data.batches import Batches
     from langevin.errors import (
         DataError,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: the command answers --help without importing JAX.
 _HOMES = {
     "Batches": "langevin.data.batches",
+    "Calibration": "langevin.calibration.report",
     "Constant": "langevin.kernels.schedules",
     "CosineCycles": "langevin.kernels.schedules",
     "CyclicalSGHMC": "langevin.methods",
@@ -60,6 +63,7 @@ _HOMES = {
     "SettingError": "langevin.errors",
     "StoreError": "langevin.errors",
     "VI": "langevin.methods",
+    "calibrate": "langevin.calibration.calibrate",
     "elbo_gradients": "langevin.inference",
     "fit": "langevin.inference",
     "load": "langevin.store",
@@ -78,6 +82,7 @@ __all__ = [
     "SGNHT",
     "VI",
     "Batches",
+    "Calibration",
     "Constant",
     "CosineCycles",
     "CyclicalSGHMC",
@@ -95,6 +100,7 @@ __all__ = [
     "SamplingError",
     "SettingError",
     "StoreError",
+    "calibrate",
     "diagnostics",
     "elbo_gradients",
     "fit",

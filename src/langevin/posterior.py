@@ -44,6 +44,8 @@ class Model:
             Gaussian prior, given the others, with that prior. For divergences in closed form.
         adjustable: The sites whose centring can be chosen, each like a position has it.
         recentred: `(position, batch, centring, other) -> position`: the same point under another centring.
+        program: The NumPyro program and its constants (`langevin.models.joint.Called`); None for a density.
+        row_plates: The program's plates over the rows.
         observed: The sites that have a given value.
         labels: The discrete sites that were summed out, if there are any (`langevin.models.enumeration`).
         left_out: The names that are not reported, because they depend on the rows of a minibatch.
@@ -58,6 +60,8 @@ class Model:
     gaussian_priors: Callable[[Position, Batch, Centring], dict[str, Any]] = lambda position, batch, centring: {}
     adjustable: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     recentred: Callable[[Position, Batch, Centring, Centring], Position] = lambda position, batch, old, new: position
+    program: Any = None
+    row_plates: tuple[str, ...] = ()
     observed: tuple[str, ...] = ()
     labels: Any = None
     left_out: tuple[str, ...] = ()

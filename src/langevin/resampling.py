@@ -13,6 +13,8 @@ from langevin.ratios import smoothed
 from langevin.result import Fit
 
 DRAWS = ("posterior", "sample_stats", "unconstrained_posterior")
+# What may be there of each draw besides; see `langevin.criticism.groups`.
+COMPUTED = ("log_likelihood", "log_prior", "posterior_predictive")
 
 
 def resampled(fit: Fit, num_draws: int | None, seed: int) -> Fit:
@@ -31,7 +33,7 @@ def resampled(fit: Fit, num_draws: int | None, seed: int) -> Fit:
     generator = np.random.default_rng(seed)
     chosen = known[generator.choice(len(known), (num_chains, count), p=weights / weights.sum())]
     groups = {}
-    for name in DRAWS:
+    for name in (*DRAWS, *(group for group in COMPUTED if group in fit.tree.children)):
         dataset = fit.tree[name].to_dataset()
         flat = dataset.stack(flat=("chain", "draw"), create_index=False)
         taken = flat.isel(flat=xr.DataArray(chosen, dims=("chain", "draw")))
@@ -61,7 +63,7 @@ def unweighted(tree: xr.DataTree) -> xr.DataTree:
     chosen = xr.DataArray(np.stack([weighted.resampled(of_chain) for of_chain in weights]), dims=("chain", "draw"))
     chains = xr.DataArray(np.arange(len(weights)), dims="chain")
     equal = tree.copy()
-    for name in DRAWS:
+    for name in (*DRAWS, *COMPUTED):
         if name not in tree.children:
             continue
         dataset = tree[name].to_dataset()

@@ -19,6 +19,7 @@ from langevin.errors import SettingError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from arviz_stats import ELPDData
 
     from langevin.models.source import Source
     from langevin.posterior import Posterior
@@ -47,22 +48,77 @@ class Fit:
         self.source = source
         self._guide = guide
 
-    @property
+    @functools.cached_property
     def data_tree(self) -> xr.DataTree:
-        """What ArviZ reads: `tree`, where all draws have the same weight.
+        """What ArviZ reads: `tree`, where all draws have the same weight, and with the groups that ArviZ expects.
 
         ArviZ knows no weights. Where they differ, the draws of these groups are taken from each chain as often as their
         weights ask, in their order, and the weighted ones are in `weighted_posterior` and its like.
+
+        The groups `observed_data`, `constant_data`, `log_likelihood`, `log_prior`, `posterior_predictive`, `prior` and
+        `prior_predictive` are computed when their values are read, and up to 50 million numbers at once; they belong to
+        the draws of `posterior`. They need the model: see `with_groups` to have them in a fit that is stored.
         """
-        if np.ptp(self.weights.values) == 0:
-            return self.tree
-        return self._unweighted
+        from langevin.criticism.groups import with_lazy_groups
 
-    @functools.cached_property
-    def _unweighted(self) -> xr.DataTree:
-        from langevin.resampling import unweighted
+        tree = self.tree
+        if np.ptp(self.weights.values) > 0:
+            from langevin.resampling import unweighted
 
-        return unweighted(self.tree)
+            tree = unweighted(tree)
+        return with_lazy_groups(self, tree)
+
+    def with_groups(self, *names: str, data: Any = None, most_values: int = 50_000_000, seed: int | None = None) -> Fit:
+        """The same fit with groups that ArviZ reads computed and in memory: they are stored with it.
+
+        Args:
+            names: Of "observed_data", "constant_data", "log_likelihood" (one number a draw and observed value),
+                "log_prior", "posterior_predictive", "prior" and "prior_predictive"; all that the model has by default.
+            data: For a fit that was loaded with its model: the rows that it was fitted to.
+            most_values: How many numbers a variable may have, so that memory is not filled by mistake.
+            seed: Of what is simulated; by default the one of the fit.
+
+        Raises:
+            SettingError: If a group cannot be computed, and why.
+
+        Example:
+            >>> import langevin as lv
+            >>> normal = lv.Density(lambda m: -m**2 / 2, lambda m, rows: -(rows["x"] - m)**2 / 2, init=0.0)
+            >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, num_draws=100, progress=False)
+            >>> dict(fit.with_groups("log_likelihood").tree["log_likelihood"].sizes)
+            {'chain': 4, 'draw': 100, 'rows': 3}
+        """
+        from langevin.criticism.groups import with_groups
+
+        return with_groups(self, names, data, most_values, seed)
+
+    def loo(self, num_rows: int | None = None, *, data: Any = None, seed: int = 0) -> ELPDData:
+        """The expected log predictive density of a row that the model has not seen, summed over the rows.
+
+        By leave-one-out cross-validation with Pareto-smoothed importance sampling (see `langevin.criticism.loo`), in
+        bounded memory. A row counts with all that was observed in it. Draws of an approximation whose ratios p / q are
+        known are corrected by them. `arviz_stats.compare` takes the results of several models; with a sample of the
+        rows, take the same seed for all.
+
+        Args:
+            num_rows: Rows to leave out, a random sample of them; all by default. With a sample the result has
+                `subsampling_se`, the error by the sampling, which is also in `se`.
+            data: For a fit that was loaded with its model: the rows that it was fitted to.
+            seed: Of the sample.
+
+        Returns:
+            ArviZ's ELPDData: `elpd` with its error `se`, `p`, and by row `elpd_i` and `pareto_k`.
+
+        Example:
+            >>> import langevin as lv
+            >>> normal = lv.Density(lambda m: -m**2 / 2, lambda m, rows: -(rows["x"] - m)**2 / 2, init=0.0)
+            >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, progress=False)
+            >>> bool(fit.loo().elpd < fit.target.log_likelihood(1.5).sum())
+            True
+        """
+        from langevin.criticism.loo import loo_of_fit
+
+        return loo_of_fit(self, num_rows, data, seed)
 
     @property
     def posterior(self) -> xr.Dataset:

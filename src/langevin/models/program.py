@@ -165,6 +165,8 @@ class Program:
             gaussian_priors=functools.partial(self._gaussian_priors, sites, labels),
             adjustable={name: like[name] for name in sites.adjustable},
             recentred=functools.partial(self._recentred, sites),
+            program=Called(self.function, self.constants),
+            row_plates=sites.row_plates,
             observed=sites.observed,
             labels=labels,
             left_out=sites.left_out,

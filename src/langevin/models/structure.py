@@ -144,7 +144,7 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
     return Structure(
         shapes=outline.shapes,
         reported=reported,
-        dims={name: _dims(name, outline) for name in reported},
+        dims={name: dims_of(name, outline) for name in reported},
         sizes={name: tuple(outline.sites[name]["shape"]) for name in reported},
         row_plates=row_plates,
         with_scale=tuple(name for name in latent if outline.sites[name]["with_scale"]),
@@ -373,7 +373,8 @@ def _values(
     return [{name: (kinds[name], np.asarray(value)) for name, value in found.items()} for found in values]
 
 
-def _dims(name: str, outline: Outline) -> tuple[str, ...]:
+def dims_of(name: str, outline: Outline) -> tuple[str, ...]:
+    """The names of a site's dimensions: the plates it is in, then numbers."""
     site = outline.sites[name]
     shape, event_dim = site["shape"], site["event_dim"]
     dims = [f"{name}_dim_{axis}" for axis in range(len(shape))]

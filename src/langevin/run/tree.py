@@ -65,9 +65,10 @@ def _refuse_objects(path: Path) -> None:
         for name in {".zarray", ".zmetadata"} & set(files):
             file = Path(folder) / name
             content = json.loads(file.read_bytes())
-            arrays = content["metadata"].values() if name == ".zmetadata" else [content]
-            for about in arrays:
-                if "dtype" in about and not _is_plain(about):
+            listed = content["metadata"] if name == ".zmetadata" else {name: content}
+            # Attributes may have a "dtype" too, which is what xarray makes of the array.
+            for about in (about for key, about in listed.items() if key.endswith(".zarray")):
+                if not _is_plain(about):
                     raise DataError(f"{file} has an array of the type {about['dtype']!r}, which is not plain numbers.")
 
 
