@@ -24,6 +24,7 @@ ROOMS = [
     ("engines",),
     ("methods",),
     ("diagnostics",),
+    ("pictures",),
     ("result",),
     ("store", "discrepancy", "resampling"),
     ("assembly", "plots"),
@@ -34,8 +35,8 @@ ROOMS = [
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
-# Fit offers save and kernel_stein_discrepancy as methods; they are imported when called.
-LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling")}
+# Fit offers save, kernel_stein_discrepancy and pictures as methods; they are imported when called.
+LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling"), ("pictures", "plots")}
 
 
 def room(path):

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from langevin.diagnostics import weighted
+from langevin.diagnostics import summaries
 from langevin.diagnostics.evidence import judge
 from langevin.diagnostics.findings import Result, Verdict
-from langevin.diagnostics.mixing import label, rhat
+from langevin.diagnostics.mixing import label
 from langevin.errors import SettingError
+from langevin.pictures import Pictures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from langevin.variational.fitted import Guide
 
 
-class Fit:
+class Fit(Pictures):
     """The draws of a run, with their weights, and whether they can be trusted.
 
     Attributes:
@@ -142,21 +143,12 @@ class Fit:
             if name not in self.posterior:
                 raise SettingError(f"`summary`: there is no {name!r}; there are {', '.join(map(str, self.posterior))}.")
         weights = self.weights.values
-        low, high = (1 - probability) / 2, (1 + probability) / 2
         tables = []
         for name in names or map(str, self.posterior):
             draws = self.posterior[name].values
             if draws.dtype.kind == "b":
                 draws = draws.astype(np.float64)
-            columns = {
-                "mean": weighted.mean(draws, weights),
-                "sd": weighted.sd(draws, weights),
-                f"eti{100 * probability:g}_lb": weighted.quantile(draws, weights, low),
-                f"eti{100 * probability:g}_ub": weighted.quantile(draws, weights, high),
-                "ess": weighted.effective_size(draws, weights),
-                "mcse": weighted.mcse(draws, weights),
-                "r_hat": rhat(draws, weights, self._together),
-            }
+            columns = summaries.columns(draws, weights, probability, self._together)
             index = [label(name, i) for i in np.ndindex(draws.shape[2:])]
             tables.append(pd.DataFrame({key: np.ravel(value) for key, value in columns.items()}, index=index))
         return pd.concat(tables)
