@@ -166,8 +166,7 @@ def _scores(fit: Fit, parts: Sequence[_Part]) -> np.ndarray:
         score = np.full(flat.shape[2], np.inf)
         if flat.size:
             measured = suspects(flat, weights)
-            sizes = weighted.sizes(flat[:, :, measured], weights)
-            score[measured] = np.nan_to_num(np.fmin(sizes.bulk, sizes.tail), nan=np.inf)
+            score[measured] = np.nan_to_num(weighted.smallest_size(flat[:, :, measured], weights), nan=np.inf)
             score[~np.isfinite(flat).all(axis=(0, 1))] = -1.0
         by_site[site] = score
     return np.concatenate([by_site[str(part.values.name)][part.numbers] for part in parts])

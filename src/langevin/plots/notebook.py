@@ -85,7 +85,7 @@ def _table(fit: Fit, chosen: Chosen) -> str:
 
 
 def _written(name: str, values: dict[str, float]) -> str:
-    """A number of the table. What is on the scale of the posterior has the decimals that show three digits of the sd."""
+    """A number of the table. What is on the posterior's scale has the decimals that show three digits of the sd."""
     value, sd = values[name], values["sd"]
     if not np.isfinite(value):
         return ""
@@ -116,7 +116,8 @@ def _pictures(fit: Fit, coordinates: Sequence[Coordinate]) -> str:
         above, below = grid[:, number]
         values = draws[:, :, number]
         finite = np.isfinite(values) & (weights > 0)
-        above.hist(values[finite], BINS, weights=weights[finite], density=True, color=BLUE, alpha=0.75)
+        heights, edges = np.histogram(values[finite], BINS, weights=weights[finite], density=True)
+        above.stairs(heights, edges, fill=True, color=BLUE, alpha=0.75)
         lines(below, values, weights, width=0.4)
         above.set_title(coordinate.label, fontsize=8, color=INK)
         above.tick_params(axis="x", labelsize=6, colors=INK, length=2, pad=1)
