@@ -27,6 +27,7 @@ ROOMS = [
     ("pictures",),
     ("result",),
     ("store", "discrepancy", "resampling"),
+    ("predicting",),
     ("assembly", "plots"),
     ("runs",),
     ("inference",),
@@ -35,8 +36,14 @@ ROOMS = [
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
-# Fit offers save, kernel_stein_discrepancy and pictures as methods; they are imported when called.
-LATE = {("result", "store"), ("result", "discrepancy"), ("result", "resampling"), ("pictures", "plots")}
+# Fit offers save, predict, pictures and others as methods; they are imported when called.
+LATE = {
+    ("result", "store"),
+    ("result", "discrepancy"),
+    ("result", "resampling"),
+    ("result", "predicting"),
+    ("pictures", "plots"),
+}
 
 
 def room(path):

@@ -64,6 +64,11 @@ class Target(Protocol):
         """For each reported name, the names of its dimensions."""
         ...
 
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """The names of the sites that have a given value; empty for a density, which has no sites."""
+        ...
+
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log posterior up to a constant; from minibatches, without bias.
 

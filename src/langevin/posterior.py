@@ -44,6 +44,7 @@ class Model:
             Gaussian prior, given the others, with that prior. For divergences in closed form.
         adjustable: The sites whose centring can be chosen, each like a position has it.
         recentred: `(position, batch, centring, other) -> position`: the same point under another centring.
+        observed: The sites that have a given value.
     """
 
     terms: Callable[[Position, Batch, Centring], tuple[jax.Array, jax.Array]]
@@ -55,6 +56,7 @@ class Model:
     gaussian_priors: Callable[[Position, Batch, Centring], dict[str, Any]] = lambda position, batch, centring: {}
     adjustable: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     recentred: Callable[[Position, Batch, Centring, Centring], Position] = lambda position, batch, old, new: position
+    observed: tuple[str, ...] = ()
 
 
 @jax.tree_util.register_dataclass
@@ -94,6 +96,11 @@ class Posterior:
     def dims(self) -> Dims:
         """For each reported name, the names of its dimensions."""
         return tuple((name, dims) for name, dims in self.model.dims if name not in self.fixed)
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """The sites that have a given value."""
+        return self.model.observed
 
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log posterior up to a constant, estimated from `batch`, or exact from all rows.

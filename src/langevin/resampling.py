@@ -48,7 +48,7 @@ def resampled(fit: Fit, num_draws: int | None, seed: int) -> Fit:
         "approximation": "draws of an approximation, resampled by their ratios.",
     }
     tree.attrs["settings"] = json.dumps(settings)
-    return Fit(tree, fit.target)
+    return Fit(tree, fit.target, source=fit.source)
 
 
 def unweighted(tree: xr.DataTree) -> xr.DataTree:

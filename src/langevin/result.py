@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -20,6 +21,7 @@ from langevin.pictures import Pictures
 if TYPE_CHECKING:
     import pandas as pd
 
+    from langevin.models.source import Source
     from langevin.posterior import Posterior
     from langevin.variational.fitted import Guide
 
@@ -30,11 +32,19 @@ class Fit(Pictures):
     Attributes:
         tree: All that is known: groups `posterior`, `sample_stats` (with `weight`), `unconstrained_posterior`.
         target: The posterior that was sampled; None for a fit that was loaded, and for a guide's.
+        source: The model and the rows, to predict with; None for a fit that was loaded without its model.
     """
 
-    def __init__(self, tree: xr.DataTree, target: Posterior | None = None, guide: Guide | None = None) -> None:
+    def __init__(
+        self,
+        tree: xr.DataTree,
+        target: Posterior | None = None,
+        guide: Guide | None = None,
+        source: Source | None = None,
+    ) -> None:
         self.tree = tree
         self.target = target
+        self.source = source
         self._guide = guide
 
     @property
@@ -165,6 +175,62 @@ class Fit(Pictures):
         from langevin.discrepancy import discrepancy_of_fit
 
         return discrepancy_of_fit(self, batch_size, most_draws, seed)
+
+    def predict(
+        self,
+        data: Any = None,
+        *,
+        kind: Literal["summary", "draws"] = "summary",
+        names: str | list[str] | tuple[str, ...] | None = None,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        num_draws: int | None = None,
+        unseen: Literal["error", "draw"] = "error",
+        constants: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> xr.Dataset:
+        """Predicts what the model observes, on new rows: weighted, in batches of rows, in bounded memory.
+
+        The program is called on the rows without the columns that it observes (so `y=None` must be the default of that
+        argument), with its latent sites at the draws of the posterior.
+
+        Args:
+            data: A dict of arrays or a frame; by default the rows of the fit. Where it has observed columns too, these
+                are held out, and their log predictive density is computed.
+            kind: "summary" for `mean`, `sd` and its parts (`sd_aleatoric`, `sd_epistemic`), quantiles (`q5`, ...), for
+                classes `probability_0`, ..., and `log_predictive_density`, for each row. "draws" for draws: dimensions
+                sample and rows, with the weight of each sample.
+            names: The sites to predict, deterministic ones too; by default those that were observed. With several, the
+                columns of a summary begin with the site's name.
+            quantiles: Their probabilities; empty for none, which is faster.
+            num_draws: How many evenly spread draws of the posterior; by default all, but at most 1,000. Of fewer than
+                there are, those of more weight are taken more often; all that there are count by their weights.
+            unseen: Where `constants` has more groups than were fitted: an error, or "draw" for draws of the new ones
+                from the site's distribution.
+            constants: Arguments of the program to replace those of the fit.
+            batch_size: Rows in a batch; by default as many as go into about 400 MB with all draws.
+            seed: The same seed gives the same bits.
+
+        Raises:
+            SettingError: If the fit was loaded without its model, or an argument makes no sense.
+            ModelError: Names the argument or the site that stands in the way, and says what to do.
+
+        Example:
+            >>> import langevin as lv, numpyro, numpyro.distributions as dist
+            >>> def model(x, y=None):
+            ...     slope = numpyro.sample("slope", dist.Normal(0, 1))
+            ...     with numpyro.plate("rows", len(x)):
+            ...         numpyro.sample("y", dist.Normal(slope * x, 0.1), obs=y)
+            >>> fit = lv.fit(model, {"x": [1.0, 2.0], "y": [2.0, 4.0]}, progress=False)
+            >>> fit.predict({"x": [10.0]}, quantiles=()).to_dataframe().round(1)
+                  mean   sd  sd_aleatoric  sd_epistemic
+            rows
+            0     20.0  0.5           0.1           0.4
+        """
+        from langevin.predicting.requests import predict
+
+        options = {"names": names, "num_draws": num_draws, "unseen": unseen, "constants": constants, "seed": seed}
+        return predict(self, data, kind, quantiles, batch_size, options)
 
     def save(self, path: str | Path) -> None:
         """Writes the fit to a Zarr folder, which `lv.load` reads. No code is stored."""

@@ -22,6 +22,7 @@ from langevin.methods import describe, from_description
 from langevin.methods.base import Method
 from langevin.models.build import target_of
 from langevin.models.program import Noncentred
+from langevin.models.source import Source
 from langevin.posterior import Posterior
 from langevin.run.drive import drive
 from langevin.run.keep import Keep
@@ -74,6 +75,7 @@ class Run(NamedTuple):
         target: What the engine sees of the model.
         plan: What the engine sees of what was asked for.
         engine: The engine.
+        model: The NumPyro program, or the `lv.Density`.
     """
 
     asked: Asked
@@ -83,6 +85,7 @@ class Run(NamedTuple):
     target: Target
     plan: Plan
     engine: Engine
+    model: Any
 
     def into_memory(self, progress: bool, max_seconds: float | None = None) -> Fit:
         """Runs, for at most about so long, and keeps the draws in memory."""
@@ -160,6 +163,7 @@ class Run(NamedTuple):
             "noncentred": self.asked.noncentred,
             "batches": None if self.plan.batches is None else vars(self.plan.batches),
             "num_data": self.target.num_data,
+            "observed": self.target.observed,
             "seed": self.asked.seed,
             "keep": describe(self.plan.keep),
             "approximation": " ".join(sentence for sentence in sentences if sentence),
@@ -172,7 +176,7 @@ class Run(NamedTuple):
         from langevin.result import Fit
 
         target = self.target.with_centring(outcome.centring) if isinstance(self.target, Posterior) else None
-        fit = Fit(tree, target, outcome.guide)
+        fit = Fit(tree, target, outcome.guide, Source(self.model, self.constants, self.table))
         for finding in fit.verdict:
             if finding.code not in UNSURPRISING:
                 warnings.warn(str(finding), LangevinWarning, stacklevel=4)
@@ -228,7 +232,7 @@ def prepared(
             raise SettingError("`init` is for samplers and families; a guide brings its own start. Leave it out.")
         flat = init if isinstance(init, np.ndarray) else _positions_of(init, target)
         target, plan = starting_at(target, flat), plan._replace(init=flat)
-    return Run(asked, table, constants, method, target, plan, method.engine(target, plan))
+    return Run(asked, table, constants, method, target, plan, method.engine(target, plan), model)
 
 
 def method_of(record: Mapping[str, Any], given: Any) -> Method:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +46,20 @@ def save(fit: Fit, path: str | Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def load(path: str | Path) -> Fit:
+def load(path: str | Path, model: Any = None, *, constants: Mapping[str, Any] | None = None) -> Fit:
     """Reads a fit that `Fit.save` wrote, or a finished run. Every file is checked first.
 
     The draws of a large one stay on disk, and are read when they are used.
 
+    Args:
+        path: The folder.
+        model: The model that was fitted, which is not stored, for `predict` and its kin.
+        constants: Arguments of the program that are passed whole, as in `fit`.
+
     Raises:
         DataError: If there is none at the path, it is damaged or not finished, or it was written by something else.
     """
+    from langevin.models.source import Source
     from langevin.result import Fit
     from langevin.run.tree import MOST_IN_MEMORY, open_tree
 
@@ -71,7 +78,7 @@ def load(path: str | Path) -> Fit:
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError) as error:
         raise DataError(f"`load`: {path} is not a fit that can be read: {error}.") from error
     _check_settings(path, tree.attrs.get("settings"))
-    return Fit(tree)
+    return Fit(tree, source=None if model is None else Source(model, constants or {}))
 
 
 def _check_kind(path: Path) -> None:

@@ -29,6 +29,8 @@ class Density:
         init: A position to start from, or `key -> position`.
         constrain: `position -> dict of name -> array`, what is reported of a draw. By default the leaves of the
             position, named by their place in it (`"layer.weight"`); a bare array is called `"position"`.
+        predictive: `(position, rows) -> dict of name -> NumPyro distribution`, one for each row, for `fit.predict`. The
+            rows come without the columns of these names.
 
     Example:
         >>> import langevin as lv
@@ -42,9 +44,10 @@ class Density:
     log_likelihood: Callable[[Position, Batch], Any] | None = None
     init: Any = None
     constrain: Callable[[Position], dict[str, Any]] | None = None
+    predictive: Callable[[Position, Batch], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("log_prior", "log_likelihood", "constrain"):
+        for name in ("log_prior", "log_likelihood", "constrain", "predictive"):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise ModelError(f"`Density`: `{name}` must be a function; got {value!r}.")
@@ -74,6 +77,10 @@ class Density:
         by_rows = self.log_likelihood is not None
         return Posterior(as_arrays(table, copy=not minibatch), model, table.num_rows, by_rows)
 
+    def shapes(self) -> Position:
+        """A position with shapes (`jax.ShapeDtypeStruct`) in place of arrays."""
+        return jax.eval_shape(lambda: self._start(np.random.default_rng(0)))
+
     def _terms(self, position: Position, batch: Batch, _: Centring = NOTHING) -> tuple[jax.Array, jax.Array]:
         log_prior = jnp.asarray(self.log_prior(position))
         if self.log_likelihood is None:
@@ -100,7 +107,7 @@ class Density:
     def _checked(self, table: Table) -> Position:
         """Checks the functions. Returns the shapes of a position."""
         try:
-            position = jax.eval_shape(lambda: self._start(np.random.default_rng(0)))
+            position = self.shapes()
         except (TypeError, ValueError) as error:
             raise ModelError(f"`Density`: `init` must give arrays of numbers: {str(error).splitlines()[0]}") from error
         if not jax.tree.leaves(position):

@@ -75,6 +75,11 @@ class Joint:
         structure = self.structure
         return tuple((name, structure.dims[name]) for name in structure.reported)
 
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """The sites that have a given value."""
+        return self.sites.observed
+
     def log_density(self, position: Position, batch: Batch | None = None) -> jax.Array:
         """The log joint density of the sites, with the log-determinants of the maps of continuous ones.
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpyro
+from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to
 
@@ -133,6 +134,7 @@ def _described(site: dict[str, Any]) -> dict[str, Any]:
         "batch_shape": site["fn"].batch_shape if sampled else (),
         "with_scale": sampled and can_be_noncentred(site["fn"]),
         "discrete": sampled and site["fn"].support.is_discrete,
+        "is_factor": sampled and isinstance(unwrapped(site["fn"]), dist.Unit),
         "choices": _choices(site["fn"]) if sampled and not is_observed(site) else None,
     }
 

@@ -125,6 +125,7 @@ class Program:
             gaussian_priors=functools.partial(self._gaussian_priors, sites),
             adjustable={name: like[name] for name in sites.adjustable},
             recentred=functools.partial(self._recentred, sites),
+            observed=sites.observed,
         )
         # Where minibatches are asked for, `structure.find` checked that the rows are independent.
         target = Posterior(data, model, table.num_rows, by_rows=minibatch)

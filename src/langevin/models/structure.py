@@ -61,6 +61,7 @@ class Structure:
         params: The names of the `numpyro.param` sites.
         obstacles: What stands in the way of a log-density over unconstrained positions, in sentences; empty if nothing.
         adjustable: The latent sites whose centring is to be chosen: those with a scale that is unknown itself.
+        observed: The sites that have a given value; factors have none.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -74,6 +75,7 @@ class Structure:
     params: tuple[str, ...]
     obstacles: tuple[str, ...]
     adjustable: tuple[str, ...] = ()
+    observed: tuple[str, ...] = ()
 
     def without(self, names: Iterable[str]) -> Structure:
         """The structure of the program with these sites fixed."""
@@ -125,6 +127,7 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         values={name: _value(outline.sites[name]) for name in latent},
         params=outline.params,
         obstacles=tuple(_obstacles(outline, row_plates if minibatch else ())),
+        observed=tuple(n for n, site in outline.sites.items() if site["is_observed"] and not site["is_factor"]),
     )
 
 

@@ -1,0 +1,1 @@
+"""What a model says of rows: predictions, and how good they are."""

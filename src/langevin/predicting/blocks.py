@@ -1,0 +1,309 @@
+"""Predictions batch by batch: a program called on a batch of rows at many draws at once, compiled once.
+
+A block is all draws on a batch of rows. Where rows depend on one another there is one batch, and the draws come in
+parts. What a block takes besides its results is asked of the compiler: a block that would take more than
+`MOST_BYTES` is made smaller.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langevin.models.outline import unscaled_log_prob
+from langevin.models.wrappers import unwrapped
+from langevin.predicting.predictor import Predictor
+from langevin.predicting.sites import MANY_CLASSES, TWO_CLASSES, Site, keys_of
+
+# How many numbers of a site a block has, about; and how many bytes a block may take.
+NUMBERS_A_BLOCK = 2_000_000
+MOST_BYTES = 400_000_000
+
+
+class What(NamedTuple):
+    """What is computed of the sites.
+
+    Attributes:
+        moments: Conditional means and variances, and class probabilities.
+        draws: "joint" for draws of all rows together; "by row" for draws of which each row's are right by themselves,
+            as quantiles need them; None for none.
+        density: Whether the log-density of what is observed is computed.
+        latent: Whether draws of the latent sites are wanted too.
+    """
+
+    moments: bool = False
+    draws: str | None = None
+    density: bool = False
+
+
+class Piece(NamedTuple):
+    """What a block says of one site: rows in front, where it has rows.
+
+    Attributes:
+        mean: The predictive mean.
+        aleatoric: The mean, over draws, of the conditional variance; None if it is unknown.
+        epistemic: The variance, over draws, of the conditional mean.
+        probabilities: Of the classes, at the end.
+        draws: One value for each draw, at the end.
+        log_density: Of what is observed: the logarithm of the mean density, one value a row.
+    """
+
+    mean: np.ndarray | None = None
+    aleatoric: np.ndarray | None = None
+    epistemic: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
+    draws: np.ndarray | None = None
+    log_density: np.ndarray | None = None
+
+
+class Block(NamedTuple):
+    """Rows `start, ..., stop - 1`, and what is said of their sites."""
+
+    start: int
+    stop: int
+    pieces: dict[str, Piece]
+
+
+def blocks_of(predictor: Predictor, what: What, batch_size: int | None = None) -> Iterator[Block]:
+    """Predicts, batch by batch.
+
+    Args:
+        predictor: The fit and the rows.
+        what: What is computed.
+        batch_size: Rows in a batch; by default as many as go into the memory that is allowed.
+    """
+    made = _Made(predictor, what, batch_size)
+    columns = predictor.columns
+    pending = None
+    for number, start in enumerate(range(0, columns.num_rows, made.num_rows)):
+        stop = min(start + made.num_rows, columns.num_rows)
+        parts = made.parts(number, start, stop)
+        # The next block is computed while this one is looked at.
+        if pending is not None:
+            yield made.block(*pending)
+        pending = (start, stop, parts)
+    if pending is not None:
+        yield made.block(*pending)
+
+
+class _Made:
+    """The compiled program of a prediction, and its sizes.
+
+    Attributes:
+        num_rows: Rows in a batch.
+        num_draws: Draws in a part.
+    """
+
+    def __init__(self, predictor: Predictor, what: What, batch_size: int | None) -> None:
+        self._predictor, self._what = predictor, what
+        total, count = predictor.columns.num_rows, len(predictor.chosen.index)
+        width = max((math.prod(site.shape) // total if site.row_axis is not None else 1) for site in predictor.asked)
+        self.num_draws, self.num_rows = count, total
+        if predictor.by_rows:
+            most = max(NUMBERS_A_BLOCK // (count * max(width, 1)), 1) if batch_size is None else batch_size
+            self.num_rows = most if most < total else _rounded(total)
+        else:
+            self.num_draws = int(np.clip(NUMBERS_A_BLOCK // max(total * width, 1), 1, count))
+        permuted = predictor.seed.child("levels").generator().permutation(count)
+        self._levels = ((permuted + 0.5) / count).astype(np.float32)
+        self._compiled = self._fit_into_memory(batch_size)
+
+    def _fit_into_memory(self, batch_size: int | None) -> Callable[..., Any]:
+        while True:
+            compiled = self._compile()
+            analysis = compiled.memory_analysis()
+            needed = 0 if analysis is None else analysis.temp_size_in_bytes + analysis.output_size_in_bytes
+            shrink = math.ceil(needed / MOST_BYTES)
+            if shrink < 2 or (self.num_draws == 1 and (self.num_rows == 1 or not self._predictor.by_rows)):
+                return compiled
+            if self._predictor.by_rows and self.num_rows > 1 and batch_size is None:
+                self.num_rows = max(self.num_rows // shrink, 1)
+            elif self.num_draws > 1:
+                self.num_draws = max(self.num_draws // shrink, 1)
+            else:
+                return compiled
+
+    def _compile(self) -> Any:
+        function = functools.partial(_run, self._predictor, self._what)
+        return (
+            jax.jit(function)
+            .lower(*self._arguments(0, 0, min(self.num_rows, self._predictor.columns.num_rows), 0))
+            .compile()
+        )
+
+    def _arguments(self, number: int, start: int, stop: int, first: int) -> tuple[Any, ...]:
+        """Of the compiled program: rows that are missing repeat the last, draws that are missing have no share."""
+        predictor = self._predictor
+        last = min(first + self.num_draws, len(predictor.chosen.index))
+        draws = np.minimum(np.arange(first, first + self.num_draws), last - 1)
+        shares = np.where(np.arange(first, first + self.num_draws) < last, predictor.chosen.shares[draws], 0.0)
+        # Where one batch has all rows, their number is the program's.
+        rows = np.minimum(np.arange(start, start + self.num_rows), stop - 1)
+        whole = len(rows) == predictor.columns.num_rows and start == 0
+
+        def taken(column: Any) -> Any:
+            return column if whole else column[start:stop] if len(rows) == stop - start else column[rows]
+
+        inputs = {name: taken(column) for name, column in predictor.columns.inputs.items()}
+        held = {name: taken(column) for name, column in predictor.columns.held.items()} if self._what.density else {}
+        all_draws = len(draws) == len(predictor.chosen.index)
+        values = {name: value if all_draws else value[draws] for name, value in predictor.values.items()}
+        own = {}
+        for name, value in predictor.own.items():
+            some = value if all_draws else value[draws]
+            axis = predictor.sites.all[name].row_axis
+            own[name] = some if whole or axis is None else np.take(some, rows, axis=axis + 1)
+        words = predictor.seed.child("whole").key_words(), predictor.seed.child("rows", number).key_words()
+        numbers = draws.astype(np.int32), shares.astype(np.float32), self._levels[draws]
+        return inputs, held, {**values, **own}, predictor.params, words, numbers
+
+    def parts(self, number: int, start: int, stop: int) -> list[tuple[int, Any]]:
+        """What the program says of these rows, a part of the draws after the other; not waited for if it is one."""
+        count = len(self._predictor.chosen.index)
+        parts = []
+        for first in range(0, count, self.num_draws):
+            out = self._compiled(*self._arguments(number, start, stop, first))
+            parts.append(
+                (min(self.num_draws, count - first), out if self.num_draws == count else jax.tree.map(np.asarray, out))
+            )
+        return parts
+
+    def block(self, start: int, stop: int, parts: list[tuple[int, Any]]) -> Block:
+        """The parts as one, without the rows that were repeated."""
+        pieces = {}
+        for site in self._predictor.asked:
+            pieces[site.name] = self._piece(site, stop - start, [(count, out[site.name]) for count, out in parts])
+        return Block(start, stop, pieces)
+
+    def _piece(self, site: Site, num_rows: int, parts: list[tuple[int, dict[str, Any]]]) -> Piece:
+        def cut(value: Any) -> np.ndarray:
+            return np.asarray(value)[:num_rows] if site.row_axis is not None else np.asarray(value)
+
+        found: dict[str, Any] = {}
+        names = set(parts[0][1])
+        if "mean" in names:
+            merged = functools.reduce(_merged, [(p["share"], cut(p["mean"]), cut(p["scatter"])) for _, p in parts])
+            found |= {"mean": merged[1], "epistemic": merged[2] / (self._predictor.chosen.correction or 1.0)}
+        if "aleatoric" in names:
+            found["aleatoric"] = sum(cut(part["aleatoric"]) for _, part in parts)
+        if "probabilities" in names:
+            found["probabilities"] = sum(cut(part["probabilities"]) for _, part in parts)
+        if "log_density" in names:
+            found["log_density"] = functools.reduce(np.logaddexp, [cut(part["log_density"]) for _, part in parts])
+        if "draws" in names:
+            found["draws"] = (
+                np.concatenate([cut(part["draws"])[..., :count] for count, part in parts], axis=-1)
+                if len(parts) > 1
+                else cut(parts[0][1]["draws"])
+            )
+        return Piece(**found)
+
+
+def _merged(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+    """Shares, means and scatters of two parts of the draws as those of both (Chan et al. 1983)."""
+    total = one[0] + other[0]
+    gap = other[1] - one[1]
+    mean = one[1] + gap * (other[0] / total)
+    return total, mean, one[2] + other[2] + gap**2 * (one[0] * other[0] / total)
+
+
+def _rounded(count: int) -> int:
+    """The next power of two: other numbers of rows are then served by the same program."""
+    return max(8, 1 << (count - 1).bit_length())
+
+
+def _run(
+    predictor: Predictor, what: What, inputs: Any, held: Any, values: Any, params: Any, words: Any, numbers: Any
+) -> Any:
+    """What is said of a batch of rows by some draws. For compiled code."""
+    index, shares, levels = numbers
+
+    def one(values: Mapping[str, Any], number: jax.Array, level: jax.Array) -> dict[str, dict[str, jax.Array]]:
+        keys = keys_of(*words)
+        keys = type(keys)(*(jax.random.fold_in(key, number) for key in keys))
+        trace = predictor.caller.trace(inputs, {**params, **values}, keys)
+        found = {site.name: _of_site(site, trace[site.name], what, level) for site in predictor.asked}
+        if held:
+            given = predictor.caller.trace({**inputs, **held}, {**params, **values}, keys)
+            for site in predictor.asked:
+                if not site.deterministic and given[site.name]["is_observed"]:
+                    found[site.name]["log_density"] = _row_sums(site, unscaled_log_prob(given[site.name]))
+        return found
+
+    found = jax.vmap(one)(values, index, levels)
+    return {site.name: _reduced(site, found[site.name], shares) for site in predictor.asked}
+
+
+def _of_site(site: Site, traced: Mapping[str, Any], what: What, level: jax.Array) -> dict[str, jax.Array]:
+    """What one draw says of a site, rows in front."""
+    value, found = traced["value"], {}
+    shape = jnp.shape(value)
+    front = functools.partial(_rows_first, site)
+    fn = None if site.deterministic else traced["fn"]
+    if what.moments and site.deterministic and not site.discrete:
+        found["mean"] = front(jnp.asarray(value))
+    elif what.moments and fn is not None:
+        if site.has_moments:
+            found["mean"] = front(jnp.broadcast_to(fn.mean, shape))
+            found["aleatoric"] = front(jnp.broadcast_to(fn.variance, shape))
+        elif not site.classes:
+            found["mean"] = front(jnp.asarray(value, jnp.result_type(float)))
+        if site.classes:
+            found["probabilities"] = front(_probabilities(fn, shape))
+    elif what.moments:
+        found["mean"] = front(jnp.asarray(value, jnp.result_type(float)))
+    if what.draws == "by row" and site.inverted:
+        found["draws"] = front(jnp.broadcast_to(unwrapped(fn).icdf(level), shape))
+    elif what.draws == "joint" or (what.draws == "by row" and not site.classes):
+        found["draws"] = front(jnp.asarray(value))
+    return found
+
+
+def _probabilities(fn: Any, shape: tuple[int, ...]) -> jax.Array:
+    base = unwrapped(fn)
+    if isinstance(base, TWO_CLASSES):
+        one = jnp.broadcast_to(base.probs, shape)
+        return jnp.stack([1 - one, one], axis=-1)
+    assert isinstance(base, MANY_CLASSES)
+    return jnp.broadcast_to(base.probs, (*shape, base.probs.shape[-1]))
+
+
+def _rows_first(site: Site, value: jax.Array) -> jax.Array:
+    return value if site.row_axis is None else jnp.moveaxis(value, site.row_axis, 0)
+
+
+def _row_sums(site: Site, log_prob: jax.Array) -> jax.Array:
+    """The log-density of each row: the sum over all else that a row has."""
+    if site.row_axis is None or site.row_axis >= jnp.ndim(log_prob):
+        return jnp.sum(log_prob)
+    return jnp.sum(log_prob, axis=tuple(axis for axis in range(jnp.ndim(log_prob)) if axis != site.row_axis))
+
+
+def _reduced(site: Site, found: Mapping[str, jax.Array], shares: jax.Array) -> dict[str, jax.Array]:
+    """Over the draws, which are in front."""
+    out = {}
+    share = jnp.sum(shares)
+    average = lambda x: jnp.tensordot(shares.astype(x.dtype), x, axes=1)  # noqa: E731
+    if "mean" in found:
+        mean = average(found["mean"]) / share
+        out |= {"share": share, "mean": mean, "scatter": average((found["mean"] - mean) ** 2)}
+    if "aleatoric" in found and site.split:
+        out["aleatoric"] = average(found["aleatoric"])
+    elif "aleatoric" in found:
+        # Conditional on more than the fitted sites: only the total is that of the prediction.
+        out["scatter"] = out["scatter"] + average(found["aleatoric"])
+    if "probabilities" in found:
+        out["probabilities"] = average(found["probabilities"])
+    if "log_density" in found:
+        logs = jnp.where(shares > 0, jnp.log(jnp.where(shares > 0, shares, 1.0)), -jnp.inf)
+        shaped = logs.reshape(-1, *(1,) * (found["log_density"].ndim - 1))
+        out["log_density"] = jax.scipy.special.logsumexp(found["log_density"] + shaped, axis=0)
+    if "draws" in found:
+        out["draws"] = jnp.moveaxis(found["draws"], 0, -1)
+    return out

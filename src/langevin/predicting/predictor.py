@@ -1,0 +1,244 @@
+"""A fit and rows, ready to be predicted: the program, and the values of its sites at each draw."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import biject_to
+
+from langevin import checks
+from langevin.errors import ModelError, SettingError
+from langevin.models.density import Density
+from langevin.models.source import Source
+from langevin.predicting.calling import Caller, Unseen, program_of, site_of
+from langevin.predicting.chosen import Chosen, choose
+from langevin.predicting.columns import Columns, columns_of, left_out
+from langevin.predicting.sites import Site, Sites, are_independent, look, with_split
+from langevin.run.keep import leaf_name
+from langevin.run.seeds import Seed
+
+if TYPE_CHECKING:
+    from langevin.result import Fit
+
+
+class Predictor(NamedTuple):
+    """All that a prediction needs.
+
+    Attributes:
+        caller: The program.
+        columns: The rows.
+        chosen: Which draws.
+        values: The values of the sites that all rows share, draws in front; and of parameters, without draws.
+        own: The values of sites that each row has its own of, draws in front, where the rows are the fit's own.
+        params: The values of the program's `numpyro.param` sites.
+        sites: The sites of the program.
+        asked: Those that are predicted.
+        by_rows: Whether rows can be called in batches.
+        seed: Of all that is drawn.
+    """
+
+    caller: Caller
+    columns: Columns
+    chosen: Chosen
+    values: dict[str, np.ndarray]
+    own: dict[str, np.ndarray]
+    params: dict[str, Any]
+    sites: Sites
+    asked: tuple[Site, ...]
+    by_rows: bool
+    seed: Seed
+
+
+def predictor_of(
+    fit: Fit,
+    data: Any = None,
+    *,
+    names: str | list[str] | tuple[str, ...] | None = None,
+    num_draws: int | None = None,
+    seed: Any = 0,
+    unseen: Unseen = "error",
+    constants: Mapping[str, Any] | None = None,
+    who: str = "predict",
+) -> Predictor:
+    """Makes a fit ready to predict rows.
+
+    Args:
+        fit: The fit.
+        data: Rows; None for those of the fit.
+        names: The sites to predict; by default those that were observed.
+        num_draws: How many evenly spread draws; by default all, but at most 1,000.
+        seed: Of all that is drawn.
+        unseen: What becomes of groups that the fit has not seen.
+        constants: Arguments of the program to replace those of the fit.
+        who: The function that asks, for messages.
+
+    Raises:
+        SettingError: If the fit does not know its model, or an argument makes no sense.
+        ModelError: If the program cannot be called on these rows; names the argument or the site.
+    """
+    checks.choice(who, "unseen", unseen, ("error", "draw"))
+    source = source_of(fit, who)
+    function, held_constants = _program(source, constants)
+    table = source.table if data is None else data
+    if table is None:
+        raise SettingError(f"`{who}`: this fit was loaded, and does not have the rows it was fitted to. Give `data`.")
+    columns = columns_of(function, held_constants, table, who)
+    caller = Caller(function, held_constants, unseen=unseen)
+    missing = ", ".join(f"`{name}`" for name in left_out(function, columns.inputs, held_constants))
+    draws = _drawn(fit, source)
+    sites = look(caller, columns.inputs, columns.num_rows, observed_of(fit), draws, missing)
+    asked = asked_of(sites, names, missing, who)
+    caller = dataclasses.replace(caller, by_rows=frozenset({*sites.plated, *(site.name for site in asked)}))
+    chosen = choose(fit.weights.values, num_draws, who)
+    are_own = data is None or _same_rows(source, columns)
+    everywhere, own = _values(draws, sites, chosen, are_own)
+    params = _params(fit, sites)
+    return finished(caller, columns, chosen, everywhere, own, params, sites, asked, Seed.of(seed).child(who))
+
+
+def finished(
+    caller: Caller,
+    columns: Columns,
+    chosen: Chosen,
+    values: dict[str, np.ndarray],
+    own: dict[str, np.ndarray],
+    params: dict[str, Any],
+    sites: Sites,
+    asked: tuple[Site, ...],
+    seed: Seed,
+) -> Predictor:
+    """The predictor, once it is known whether rows can be called in batches, and what can be split."""
+    first = {**params, **{name: value[0] for name, value in values.items()}}
+    independent = are_independent(caller, columns.inputs, columns.num_rows, first, sites)
+    for name, value in own.items():
+        first[name] = value[0]
+    sites = with_split(caller, columns.inputs, columns.num_rows, first, sites)
+    asked = tuple(sites.all[site.name] for site in asked)
+    return Predictor(caller, columns, chosen, values, own, params, sites, asked, independent, seed)
+
+
+def source_of(fit: Fit, who: str) -> Source:
+    """What the fit knows of its model.
+
+    Raises:
+        SettingError: If it was loaded without it.
+    """
+    if fit.source is None:
+        raise SettingError(
+            f"`{who}` needs the model, which is not stored with a fit. Load it with the model: lv.load(path, model), "
+            "and with its `constants` if it has any."
+        )
+    return fit.source
+
+
+def observed_of(fit: Fit) -> tuple[str, ...]:
+    """The names of the sites that were observed in the fit; empty if that is unknown."""
+    return tuple(fit.settings.get("observed", ()))
+
+
+def asked_of(sites: Sites, names: Any, missing: str, who: str) -> tuple[Site, ...]:
+    """The sites to predict.
+
+    Raises:
+        SettingError: If there is no such site.
+        ModelError: If nothing is left to predict.
+    """
+    if names is None:
+        names = list(sites.observed)
+        if not names:
+            there = ", ".join(map(repr, sites.all)) or "none"
+            raise ModelError(
+                f"`{who}`: the program, called without {missing or 'any column'}, has no site to predict: it has "
+                f"{there}. Let it sample what was observed in the fit "
+                "whether or not it is observed: numpyro.sample('y', ..., obs=y) with y=None."
+            )
+    names = [names] if isinstance(names, str) else list(names)
+    for name in names:
+        if name not in sites.all:
+            raise SettingError(f"`{who}`: there is no site {name!r}; there are {', '.join(map(repr, sites.all))}.")
+    return tuple(sites.all[name] for name in names)
+
+
+def _program(source: Source, constants: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any]]:
+    if isinstance(source.model, Density):
+        return program_of(source.model), {}
+    return source.model, {**source.constants, **(constants or {})}
+
+
+def _same_rows(source: Source, columns: Columns) -> bool:
+    """Whether the rows are those that the model was fitted to."""
+    table = source.table
+    if table is None or table.num_rows != columns.num_rows:
+        return False
+    return all(
+        name in table.columns and np.array_equal(table.columns[name], column) for name, column in columns.inputs.items()
+    )
+
+
+def _values(
+    draws: Mapping[str, Any], sites: Sites, chosen: Chosen, are_own: bool
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The values of sites that all rows share, and of those that each row has its own of."""
+    everywhere, own = {}, {}
+    for name in sites.latent:
+        follows = name in sites.own
+        if name in draws and (are_own or not follows or (sites.has_control_flow and name not in sites.plated)):
+            flat = np.asarray(draws[name]).reshape(-1, *draws[name].shape[2:])[chosen.index]
+            (own if follows else everywhere)[name] = flat.astype(jax.dtypes.canonicalize_dtype(_plain(flat)))
+        elif follows and name not in sites.plated and name not in sites.discrete and not sites.has_control_flow:
+            raise ModelError(
+                f"Site {name!r} has a value for each of the fit's rows and is not in a plate over them, so there is no "
+                "telling what it is at other rows. Predict the rows of the fit, or write how it goes on with "
+                "`numpyro.contrib.control_flow.scan`."
+            )
+        elif name not in sites.plated and name not in sites.discrete and not follows:
+            raise ModelError(
+                f"Site {name!r} is needed to predict, and the fit has no draws of it; it has "
+                f"{', '.join(map(repr, draws)) or 'none'}. Fit again and keep it: `keep=` must name every latent site."
+            )
+    return everywhere, own
+
+
+def _plain(array: np.ndarray) -> Any:
+    """Draws that were kept in 16 bits are computed with in 32."""
+    return np.float32 if array.dtype == np.float16 else array.dtype
+
+
+def _drawn(fit: Fit, source: Source) -> Mapping[str, Any]:
+    """The draws by the name of their site."""
+    if not isinstance(source.model, Density):
+        return {str(name): fit.posterior[name] for name in fit.posterior}
+    if "unconstrained_posterior" not in fit.tree:
+        raise SettingError(
+            "`predict`: this fit of an lv.Density kept no unconstrained positions. Fit it with "
+            "lv.Keep(unconstrained=True)."
+        )
+    group = fit.tree["unconstrained_posterior"].to_dataset()
+    return {site_of(str(name)): group[name] for name in group}
+
+
+def _params(fit: Fit, sites: Sites) -> dict[str, Any]:
+    """The fitted values of the program's parameters, where they may be.
+
+    Raises:
+        ModelError: If the fit has none of one.
+    """
+    if not sites.params:
+        return {}
+    group = fit.tree["parameters"].to_dataset() if "parameters" in fit.tree else {}
+    values = {}
+    for name, (like, constraint) in sites.params.items():
+        leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+        stored = [
+            leaf_name((jax.tree_util.DictKey("params"), jax.tree_util.DictKey(name), *path)) for path, _ in leaves
+        ]
+        if any(leaf not in group for leaf in stored):
+            raise ModelError(f"The fit has no value of the program's parameter {name!r}.")
+        bijection = biject_to(constraint)
+        values[name] = jax.tree.unflatten(structure, [bijection(jnp.asarray(group[leaf].values)) for leaf in stored])
+    return values
