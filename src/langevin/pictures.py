@@ -85,6 +85,58 @@ class Pictures:
 
         return run(_fit(self), path)
 
+    def plot_bands(
+        self,
+        column: str,
+        data: Any = None,
+        *,
+        name: str | None = None,
+        num_draws: int | None = None,
+        seed: int = 0,
+        path: str | Path | None = None,
+    ) -> Figure:
+        """Predictions over one column: the mean, 50 % and 90 % bands of new observations, and what was observed.
+
+        Rows with the same value of the column are taken together. Where the model has other columns too, so are rows
+        with similar values, in 30 groups of equal size; of more than 2,000 rows, evenly spread ones are predicted.
+
+        Args:
+            column: A numeric column that the model is called with; "x[2]" for one of a matrix.
+            data: Rows, as in `predict`; by default those of the fit.
+            name: The observed site, if there are several.
+            num_draws: As in `predict`.
+            seed: As in `predict`.
+            path: As in `plot_forest`.
+        """
+        from langevin.plots.bands import bands
+
+        return bands(_fit(self), column, data, name=name, num_draws=num_draws, seed=seed, path=path)
+
+    def plot_reliability(
+        self,
+        data: Any = None,
+        *,
+        name: str | None = None,
+        bins: int = 10,
+        num_draws: int | None = None,
+        path: str | Path | None = None,
+    ) -> Figure:
+        """How often what was given a probability came true, for a site with classes: a reliability diagram.
+
+        Rows are in bins of equal width by their predicted probability (`predict`); below is the share of rows in each.
+        Of two classes the second is shown; of more, each against the others.
+
+        Args:
+            data: Rows with what was observed, best such as the fit has not seen; by default those of the fit.
+            name: The observed site, if there are several.
+            bins: How many.
+            num_draws: As in `predict`.
+            path: As in `plot_forest`.
+        """
+        from langevin.plots.reliability import reliability
+
+        return reliability(_fit(self), data, name=name, bins=bins, num_draws=num_draws, path=path)
+
     @functools.cached_property
     def _html(self) -> str:
         from langevin.plots.notebook import page
