@@ -98,7 +98,7 @@ class Pictures:
         """Predictions over one column: the mean, 50 % and 90 % bands of new observations, and what was observed.
 
         Rows with the same value of the column are taken together. Where the model has other columns too, so are rows
-        with similar values, in 30 groups of equal size; of more than 2,000 rows, evenly spread ones are predicted.
+        with similar values, in at most 30 groups; of more than 2,000 rows, evenly spread ones are predicted.
 
         Args:
             column: A numeric column that the model is called with; "x[2]" for one of a matrix.

@@ -12,7 +12,7 @@ from langevin.diagnostics import weighted
 from langevin.errors import SettingError
 from langevin.plots.canvas import BLUE, SMALL, bare, blank, saved, title
 from langevin.plots.outcomes import Outcome, outcome_of
-from langevin.predicting.draws import dataset_of
+from langevin.predicting.blocks import What, blocks_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 BANDS = (0.9, 0.5)
 MOST_ROWS = 2000
-# Rows at more places than this are taken together in so many groups of equal size.
-MOST_PLACES, GROUPS = 150, 30
+# Rows at more places than these are taken together in groups.
+MOST_PLACES, MOST_GROUPS, ROWS_A_GROUP = 150, 30, 15
+FEW = 500
 
 
 class Place(NamedTuple):
@@ -53,10 +54,9 @@ def bands(
     if total > MOST_ROWS:
         outcome = outcome_of(fit, "plot_bands", _fewer(outcome, column), name, num_draws, seed)
     x = _column(outcome, column)
-    drawn = dataset_of(outcome.predictor, None, fit.weights.values)
-    draws, weights = drawn[outcome.site.name].values.astype(np.float64), drawn["weight"].values
-    alone = set(outcome.predictor.columns.inputs) == {column}
-    places = _places(x, alone)
+    draws, means = _predicted(outcome)
+    weights = outcome.predictor.chosen.shares
+    places = _places(x, alone=set(outcome.predictor.columns.inputs) == {column})
     at = np.array([place.x for place in places])
     figure = blank(6.0, 4.0)
     axes = figure.subplots()
@@ -64,11 +64,11 @@ def bands(
         ends = (1 - probability) / 2, (1 + probability) / 2
         low, high = ([_quantile(draws, weights, place.rows, p) for place in places] for p in ends)
         axes.fill_between(at, low, high, color=BLUE, alpha=alpha, linewidth=0, label=f"{100 * probability:g} %")
-    mean = [float(np.average(draws[:, place.rows].mean(axis=1), weights=weights)) for place in places]
-    axes.plot(at, mean, color=BLUE, linewidth=1.6, label="mean")
+    mean = [float(means[place.rows].mean()) for place in places]
+    axes.plot(at, mean, color=BLUE, linewidth=1.6, zorder=4, label="mean")
     if outcome.observed is not None:
-        size = float(np.clip(600 / len(x), 4, 16))
-        axes.scatter(x, outcome.observed, s=size, color="0.25", alpha=0.6, linewidths=0, zorder=3, label="observed")
+        size, alpha = (12, 0.7) if len(x) < FEW else (4, 0.35)
+        axes.scatter(x, outcome.observed, s=size, color="0.25", alpha=alpha, linewidths=0, zorder=3, label="observed")
     axes.set_xlabel(column, fontsize=9)
     axes.set_ylabel(outcome.site.name, fontsize=9)
     axes.legend(fontsize=SMALL, frameon=False)
@@ -108,17 +108,31 @@ def _fewer(outcome: Outcome, column: str) -> Table:
     return Table({name: values[kept] for name, values in {**columns.inputs, **columns.held}.items()}, MOST_ROWS)
 
 
-def _places(x: np.ndarray, alone: bool) -> list[Place]:
+def _predicted(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """Draws of new observations, (draws, rows), and the mean of each row."""
+    name, draws, means = outcome.site.name, [], []
+    for block in blocks_of(outcome.predictor, What(True, "by row", False)):
+        piece = block.pieces[name]
+        assert piece.draws is not None
+        draws.append(np.moveaxis(np.asarray(piece.draws, np.float64), -1, 0))
+        means.append(np.asarray(piece.mean, np.float64))
+    return np.concatenate(draws, axis=1), np.concatenate(means)
+
+
+def _places(x: np.ndarray, *, alone: bool) -> list[Place]:
     """Where the bands are computed, from left to right.
 
     Rows with the same value are taken together. Where the model has other columns too, rows near one another differ in
-    these, so that many of them are needed to see how the predictions depend on this one.
+    these, so that several of them are needed to see how the predictions depend on this one.
     """
     values, numbers = np.unique(x, return_inverse=True)
-    if len(values) <= (MOST_PLACES if alone else GROUPS):
+    most = MOST_PLACES if alone else max(min(MOST_GROUPS, len(x) // ROWS_A_GROUP), 1)
+    if len(values) <= most:
         return [Place(float(value), np.flatnonzero(numbers == i)) for i, value in enumerate(values)]
-    groups = np.array_split(np.argsort(x, kind="stable"), MOST_PLACES if alone else GROUPS)
-    return [Place(float(x[rows].mean()), rows) for rows in groups]
+    # Smaller groups at both ends, so that the bands go nearly as far as the rows.
+    shares = (1 - np.cos(np.pi * np.arange(1, most) / most)) / 2
+    groups = np.split(np.argsort(x, kind="stable"), np.unique((shares * len(x)).astype(int)))
+    return [Place(float(x[rows].mean()), rows) for rows in groups if len(rows)]
 
 
 def _quantile(draws: np.ndarray, weights: np.ndarray, rows: np.ndarray, probability: float) -> float:

@@ -67,13 +67,18 @@ def reliability(
     for number, k in enumerate(classes):
         found = binned(predicted[f"probability_{k}"].values, observed == k, bins)
         ends = np.stack([found.observed - found.low, found.high - found.observed])
-        style = {"color": color_of(number), "markersize": 4, "linewidth": 1.2, "elinewidth": 0.9}
+        style = {"color": color_of(number), "markersize": 4, "linewidth": 1.2, "elinewidth": 0.9, "clip_on": False}
         above.errorbar(found.predicted, found.observed, ends, fmt="o-", label=str(k), **style)
-        below.stairs(found.share, edges, color=color_of(number), fill=len(classes) == 1, linewidth=1.2)
+        alone = len(classes) == 1
+        below.stairs(
+            found.share, edges, baseline=0 if alone else None, fill=alone, color=color_of(number), linewidth=1.2
+        )
     above.set_ylabel("how often it came true", fontsize=9)
     above.set(xlim=(0, 1), ylim=(0, 1))
     below.set_ylabel("share of rows", fontsize=9)
-    below.set_xlabel(f"predicted probability that {site.name} = {1 if site.classes == 2 else 'its class'}", fontsize=9)
+    below.set_ylim(bottom=0)
+    of_what = f"that {site.name} = 1" if site.classes == 2 else "of the class"
+    below.set_xlabel(f"predicted probability {of_what}", fontsize=9)
     if len(classes) > 1:
         above.legend(title="class", fontsize=SMALL, title_fontsize=SMALL, frameon=False)
     for axes in (above, below):
