@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from langevin.methods import HMC, MALA, MAP, NUTS, RWM, SGHMC, SGLD, SGNHT, VI, CyclicalSGHMC, CyclicalSGLD, RMSprop
     from langevin.models.density import Density
     from langevin.posterior import Posterior
+    from langevin.predicting.prior import prior_predictive
     from langevin.result import Fit
     from langevin.run.keep import Keep
     from langevin.store import load
@@ -58,6 +59,7 @@ _HOMES = {
     "elbo_gradients": "langevin.inference",
     "fit": "langevin.inference",
     "load": "langevin.store",
+    "prior_predictive": "langevin.predicting.prior",
     "resume": "langevin.inference",
 }
 
@@ -94,6 +96,7 @@ __all__ = [
     "fit",
     "kernels",
     "load",
+    "prior_predictive",
     "resume",
 ]
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from langevin.models.source import Source
     from langevin.posterior import Posterior
+    from langevin.predicting.checking import PredictiveCheck
     from langevin.variational.fitted import Guide
 
 
@@ -231,6 +232,56 @@ class Fit(Pictures):
 
         options = {"names": names, "num_draws": num_draws, "unseen": unseen, "constants": constants, "seed": seed}
         return predict(self, data, kind, quantiles, batch_size, options)
+
+    def evaluate(
+        self,
+        data: Any = None,
+        *,
+        names: str | list[str] | tuple[str, ...] | None = None,
+        num_draws: int | None = None,
+        unseen: Literal["error", "draw"] = "error",
+        constants: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> pd.Series | pd.DataFrame:
+        """How good the predictions are on rows whose outcome is known (see `langevin.predicting.scores`).
+
+        RMSE, NLL, CRPS and the coverage of 50 % and 90 % intervals of a number; accuracy, NLL, Brier score and ECE of a
+        class. On the rows of the fit they flatter the model: give rows that it has not seen.
+
+        Args:
+            data: Rows with the observed columns; by default those of the fit.
+            names: As in `predict`.
+            num_draws: As in `predict`.
+            unseen: As in `predict`.
+            constants: As in `predict`.
+            batch_size: As in `predict`.
+            seed: As in `predict`.
+
+        Returns:
+            The scores of the observed site; of several sites, one row each.
+        """
+        from langevin.predicting.scores import evaluated
+
+        options = {"names": names, "num_draws": num_draws, "unseen": unseen, "constants": constants, "seed": seed}
+        return evaluated(self, data, batch_size, options)
+
+    def predictive_check(
+        self, *, most_rows: int = 2000, num_draws: int | None = None, seed: int = 0
+    ) -> PredictiveCheck:
+        """Compares the data with what the fitted model replicates, by a few statistics with their p-values.
+
+        Args:
+            most_rows: Of more rows, so many evenly spread ones are looked at.
+            num_draws: As in `predict`.
+            seed: As in `predict`.
+
+        Returns:
+            An object that says so in sentences, with the numbers in its `table`.
+        """
+        from langevin.predicting.checking import checked
+
+        return checked(self, most_rows, num_draws, seed)
 
     def save(self, path: str | Path) -> None:
         """Writes the fit to a Zarr folder, which `lv.load` reads. No code is stored."""

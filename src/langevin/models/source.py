@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
 
 from langevin.data.table import Table
 
+MOST_KNOWN = 16
 
-class Source(NamedTuple):
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Source:
     """A model as it was fitted. It lives as long as the fit does, and is not stored.
 
     Attributes:
         model: A NumPyro program, or an `lv.Density`.
         constants: Arguments of the program that are passed whole.
         table: The rows that it was fitted to; None for a fit that was loaded.
+        known: What was found out about it or compiled of it, to be used again.
     """
 
     model: Any
     constants: Mapping[str, Any]
     table: Table | None = None
+    known: OrderedDict[Hashable, Any] = dataclasses.field(default_factory=OrderedDict)
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` makes, made once for each key; the oldest is forgotten."""
+        if key not in self.known:
+            self.known[key] = make()
+            while len(self.known) > MOST_KNOWN:
+                self.known.popitem(last=False)
+        return self.known[key]

@@ -34,7 +34,6 @@ class What(NamedTuple):
         draws: "joint" for draws of all rows together; "by row" for draws of which each row's are right by themselves,
             as quantiles need them; None for none.
         density: Whether the log-density of what is observed is computed.
-        latent: Whether draws of the latent sites are wanted too.
     """
 
     moments: bool = False
@@ -130,6 +129,13 @@ class _Made:
                 return compiled
 
     def _compile(self) -> Any:
+        predictor = self._predictor
+        # A compiled program knows its sites, but not how many rows there are in all.
+        asked = tuple(site._replace(shape=()) for site in predictor.asked)
+        sizes = self.num_rows, self.num_draws, tuple((name, v.shape[1:]) for name, v in predictor.values.items())
+        return predictor.source.once((self._what, sizes, predictor.likeness, asked), self._lowered)
+
+    def _lowered(self) -> Any:
         function = functools.partial(_run, self._predictor, self._what)
         return (
             jax.jit(function)

@@ -67,7 +67,8 @@ class Caller:
                 return None
             inside_scan = "_scan_current_index" in site["infer"]
             if name in values:
-                return values[name] if inside_scan else self._fitted(site, values[name], keys)
+                value = jnp.asarray(values[name])
+                return value if inside_scan else self._fitted(site, value, keys)
             if name in self.by_rows or inside_scan:
                 return None
             return site["fn"](rng_key=_named(keys.whole, name), sample_shape=site["kwargs"]["sample_shape"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -40,6 +40,8 @@ class Predictor(NamedTuple):
         asked: Those that are predicted.
         by_rows: Whether rows can be called in batches.
         seed: Of all that is drawn.
+        source: Keeps what is compiled.
+        likeness: What the program is called with, but for the rows' values: with the same, it is compiled once.
     """
 
     caller: Caller
@@ -52,6 +54,8 @@ class Predictor(NamedTuple):
     asked: tuple[Site, ...]
     by_rows: bool
     seed: Seed
+    source: Source
+    likeness: Hashable
 
 
 def predictor_of(
@@ -91,35 +95,60 @@ def predictor_of(
     caller = Caller(function, held_constants, unseen=unseen)
     missing = ", ".join(f"`{name}`" for name in left_out(function, columns.inputs, held_constants))
     draws = _drawn(fit, source)
-    sites = look(caller, columns.inputs, columns.num_rows, observed_of(fit), draws, missing)
+    likeness = _likeness(caller, columns)
+    sites = source.once(
+        ("sites", columns.num_rows, likeness),
+        lambda: look(caller, columns.inputs, columns.num_rows, observed_of(fit), draws, missing),
+    )
     asked = asked_of(sites, names, missing, who)
     caller = dataclasses.replace(caller, by_rows=frozenset({*sites.plated, *(site.name for site in asked)}))
     chosen = choose(fit.weights.values, num_draws, who)
     are_own = data is None or _same_rows(source, columns)
     everywhere, own = _values(draws, sites, chosen, are_own)
     params = _params(fit, sites)
-    return finished(caller, columns, chosen, everywhere, own, params, sites, asked, Seed.of(seed).child(who))
+    seeds = Seed.of(seed).child(who)
+    begun = Predictor(
+        caller, columns, chosen, everywhere, own, params, sites, asked, False, seeds, source, (likeness, tuple(own))
+    )
+    return finished(begun)
 
 
-def finished(
-    caller: Caller,
-    columns: Columns,
-    chosen: Chosen,
-    values: dict[str, np.ndarray],
-    own: dict[str, np.ndarray],
-    params: dict[str, Any],
-    sites: Sites,
-    asked: tuple[Site, ...],
-    seed: Seed,
-) -> Predictor:
+def finished(begun: Predictor) -> Predictor:
     """The predictor, once it is known whether rows can be called in batches, and what can be split."""
-    first = {**params, **{name: value[0] for name, value in values.items()}}
-    independent = are_independent(caller, columns.inputs, columns.num_rows, first, sites)
-    for name, value in own.items():
-        first[name] = value[0]
-    sites = with_split(caller, columns.inputs, columns.num_rows, first, sites)
-    asked = tuple(sites.all[site.name] for site in asked)
-    return Predictor(caller, columns, chosen, values, own, params, sites, asked, independent, seed)
+    caller, inputs, num_rows = begun.caller, begun.columns.inputs, begun.columns.num_rows
+    first = {**begun.params, **{name: value[0] for name, value in begun.values.items()}}
+    own = {name: value[0] for name, value in begun.own.items()}
+    asked = tuple(site.name for site in begun.asked)
+
+    def found() -> tuple[bool, Sites]:
+        independent = are_independent(caller, inputs, num_rows, first, begun.sites)
+        return independent, with_split(caller, inputs, num_rows, {**first, **own}, begun.sites)
+
+    by_rows, sites = begun.source.once(("rows", num_rows, begun.likeness, asked), found)
+    return begun._replace(by_rows=by_rows, sites=sites, asked=tuple(sites.all[name] for name in asked))
+
+
+def _likeness(caller: Caller, columns: Columns) -> Hashable:
+    """What the sites of a program follow from, besides the number of rows."""
+    named = ((part, name, column) for part in ("inputs", "held") for name, column in getattr(columns, part).items())
+    shapes = tuple((part, name, column.shape[1:], str(column.dtype)) for part, name, column in named)
+    return caller.function, _Constants(caller.constants), caller.unseen, shapes
+
+
+class _Constants:
+    """Arguments that are the same if they are the same objects."""
+
+    def __init__(self, constants: Mapping[str, Any]) -> None:
+        # Held, so that no other object gets its address.
+        self._items = tuple(sorted(constants.items(), key=lambda item: item[0]))
+
+    def __hash__(self) -> int:
+        return hash(tuple((name, id(value)) for name, value in self._items))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Constants) and [(n, id(v)) for n, v in self._items] == [
+            (n, id(v)) for n, v in other._items
+        ]
 
 
 def source_of(fit: Fit, who: str) -> Source:
@@ -166,7 +195,8 @@ def asked_of(sites: Sites, names: Any, missing: str, who: str) -> tuple[Site, ..
 
 def _program(source: Source, constants: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any]]:
     if isinstance(source.model, Density):
-        return program_of(source.model), {}
+        density = source.model
+        return source.once("program", lambda: program_of(density)), {}
     return source.model, {**source.constants, **(constants or {})}
 
 
