@@ -14,7 +14,7 @@ import xarray as xr
 from langevin.diagnostics import summaries
 from langevin.diagnostics.evidence import judge
 from langevin.diagnostics.findings import Result, Verdict
-from langevin.diagnostics.mixing import label
+from langevin.diagnostics.mixing import coordinates
 from langevin.errors import SettingError
 from langevin.pictures import Pictures
 
@@ -156,12 +156,13 @@ class Fit(Pictures):
         weights = self.weights.values
         tables = []
         for name in names or map(str, self.posterior):
-            draws = self.posterior[name].values
+            site = self.posterior[name]
+            draws = site.values
             if draws.dtype.kind == "b":
                 draws = draws.astype(np.float64)
             columns = summaries.columns(draws, weights, probability, self._together)
-            index = [label(name, i) for i in np.ndindex(draws.shape[2:])]
-            tables.append(pd.DataFrame({key: np.ravel(value) for key, value in columns.items()}, index=index))
+            table = {key: np.ravel(value) for key, value in columns.items()}
+            tables.append(pd.DataFrame(table, index=coordinates(site)))
         return pd.concat(tables)
 
     def kernel_stein_discrepancy(self, batch_size: int | None = None, most_draws: int = 2000, seed: int = 0) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -193,8 +194,8 @@ _MIX_EXACT = (
 )
 
 
-def label(name: str, index: tuple[int, ...]) -> str:
-    """The name of one coordinate of a site."""
+def label(name: str, index: tuple[Any, ...]) -> str:
+    """The name of one coordinate of a site, by its place or by the labels of its place."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
@@ -212,7 +213,19 @@ def _groups(num_chains: int, together: int) -> int:
 def coordinate(values: xr.DataArray, flat_index: int | np.integer) -> str:
     """The name of the coordinate with this number."""
     index = np.unravel_index(flat_index, values.shape[2:]) if values.ndim > 2 else ()
-    return label(str(values.name), tuple(int(i) for i in index))
+    places = tuple(_labels(values, dim)[int(i)] for dim, i in zip(values.dims[2:], index, strict=True))
+    return label(str(values.name), places)
+
+
+def coordinates(values: xr.DataArray) -> list[str]:
+    """The names of all coordinates of a site."""
+    axes = (_labels(values, dim) for dim in values.dims[2:])
+    return [label(str(values.name), index) for index in itertools.product(*axes)]
+
+
+def _labels(values: xr.DataArray, dim: Hashable) -> Sequence[Any]:
+    """The labels of a dimension, or numbers where there are none."""
+    return values.coords[dim].values if dim in values.coords else range(values.sizes[dim])
 
 
 def suspects(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from langevin import checks
 from langevin.diagnostics import weighted
 from langevin.diagnostics.findings import Result
-from langevin.diagnostics.mixing import suspects
+from langevin.diagnostics.mixing import coordinate, suspects
 from langevin.errors import SettingError
 
 if TYPE_CHECKING:
@@ -104,15 +104,6 @@ def equal_weights(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack([of_chain[weighted.resampled(w)] for of_chain, w in zip(draws, weights, strict=True)])
 
 
-def label_of(values: xr.DataArray, index: tuple[int, ...]) -> str:
-    """The name of one coordinate of a site: by the levels of its dimensions, where these have any, else by numbers."""
-    parts = [
-        str(values.coords[dim].values[i]) if dim in values.coords else str(i)
-        for dim, i in zip(values.dims[2:], index, strict=True)
-    ]
-    return f"{values.name}[{', '.join(parts)}]" if parts else str(values.name)
-
-
 def _everything(fit: Fit) -> list[_Part]:
     numbers = [values for values in fit.posterior.values() if values.dtype.kind in NUMBERS]
     return [_Part(values, np.arange(int(np.prod(values.shape[2:])))) for values in numbers]
@@ -148,7 +139,7 @@ def _last(parts: dict[str, _Part]) -> tuple[xr.DataArray, int]:
 def _coordinate(values: xr.DataArray, number: int | np.integer) -> Coordinate:
     index = np.unravel_index(number, values.shape[2:]) if values.ndim > 2 else ()
     place = tuple(int(i) for i in index)
-    return Coordinate(str(values.name), place, label_of(values, place))
+    return Coordinate(str(values.name), place, coordinate(values, number))
 
 
 def _scores(fit: Fit, parts: Sequence[_Part]) -> np.ndarray:

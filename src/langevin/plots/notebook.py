@@ -37,7 +37,7 @@ def page(fit: Fit) -> str:
     worst = choose(fit, "Fit", None, MOST_ROWS)
     chosen = worst if worst.note else choose(fit, "Fit", None, MOST_ROWS, worst_first=False)
     pictures = _pictures(fit, worst.coordinates[:MOST_PICTURES])
-    parts = [_heading(fit), _findings(fit), _approximation(fit), _table(fit, chosen), pictures]
+    parts = [_heading(fit), _findings(fit), _remarks(fit), _table(fit, chosen), pictures]
     return f'<div style="{FRAME}">{"".join(parts)}</div>'
 
 
@@ -63,9 +63,11 @@ def _findings(fit: Fit) -> str:
     return f'<ul style="margin:4px 0;padding-left:20px">{"".join(items)}</ul>'
 
 
-def _approximation(fit: Fit) -> str:
-    sentence = fit.settings["approximation"]
-    return f"<div>Approximate: {html.escape(sentence)}</div>" if sentence else ""
+def _remarks(fit: Fit) -> str:
+    """What was left out of the data, and what was approximated, as the text has it."""
+    settings = fit.settings
+    sentences = [settings.get("left_out"), settings["approximation"] and f"Approximate: {settings['approximation']}"]
+    return "".join(f"<div>{html.escape(sentence)}</div>" for sentence in sentences if sentence)
 
 
 def _table(fit: Fit, chosen: Chosen) -> str:
