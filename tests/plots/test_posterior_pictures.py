@@ -225,3 +225,31 @@ def test_without_matplotlib_there_is_a_sentence(many, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(lv.SettingError, match=r"Pictures need Matplotlib: pip install 'langevin\[plots\]'"):
         many.plot_forest()
+
+
+def test_names_are_no_formulas_and_long_ones_are_shortened(tmp_path):
+    generator = np.random.default_rng(0)
+    levels = ["$5 to $10_", "from the first to the very last of the categories there are", "b", "c", "d"]
+    fit = fit_of({"price": (("range",), generator.normal(size=(2, 100, 5)))}, coords={"range": levels})
+    figure = fit.plot_forest(path=tmp_path / "forest.png")
+    assert names_of(figure.axes[0])[0] == r"price[\$5 to \$10_]"
+    pairs = fit.plot_pairs(["price[b]", f"price[{levels[1]}]"], path=tmp_path / "pairs.png")
+    assert pairs.axes[2].get_ylabel() == "price[from t… there are]"
+    assert fit.plot_trace(path=tmp_path / "trace.png").axes[0].get_title(loc="left").startswith("price[")
+    assert "<img" in fit._repr_html_()
+
+
+def test_draws_that_are_not_finite_and_chains_without_weight():
+    generator = np.random.default_rng(0)
+    draws = generator.normal(size=(2, 100, 4))
+    draws[:, :, 0], draws[:, :, 1], draws[0, 3, 2] = np.nan, 2.0, np.inf
+    fit = fit_of({"x": (("k",), draws)})
+    assert "not finite" in texts(fit.plot_trace())
+    for picture in (fit.plot_pairs(), fit.plot_forest()):
+        assert picture._repr_png_()
+    stopped = fit_of({"x": (("k",), draws)}, np.zeros((2, 100)))
+    with pytest.raises(lv.SettingError, match="no draw of this fit has any weight"):
+        stopped.plot_forest()
+    assert "no draw of this fit has any weight" in stopped._repr_html_()
+    with pytest.raises(lv.SettingError, match="no numbers to show"):
+        fit_of({"x": (("k",), np.zeros((2, 100, 0)))}).plot_trace()

@@ -10,7 +10,7 @@ import numpy as np
 from langevin.data.table import Table
 from langevin.diagnostics import weighted
 from langevin.errors import SettingError
-from langevin.plots.canvas import BLUE, SMALL, bare, blank, saved, title
+from langevin.plots.canvas import BLUE, SMALL, bare, blank, saved, title, written
 from langevin.plots.outcomes import Outcome, outcome_of
 from langevin.predicting.blocks import What, blocks_of
 
@@ -69,13 +69,13 @@ def bands(
     if outcome.observed is not None:
         size, alpha = (12, 0.7) if len(x) < FEW else (4, 0.35)
         axes.scatter(x, outcome.observed, s=size, color="0.25", alpha=alpha, linewidths=0, zorder=3, label="observed")
-    axes.set_xlabel(column, fontsize=9)
-    axes.set_ylabel(outcome.site.name, fontsize=9)
+    axes.set_xlabel(written(column), fontsize=9)
+    axes.set_ylabel(written(outcome.site.name), fontsize=9)
     axes.legend(fontsize=SMALL, frameon=False)
     bare(axes)
     notes = [f"{len(x):,} of {total:,} rows, evenly spread"] if len(x) < total else []
     notes += [f"in {len(places)} groups of rows by {column}"] if len(places) < len(np.unique(x)) else []
-    title(figure, f"Predictions of {outcome.site.name}", "; ".join(notes))
+    title(figure, f"Predictions of {written(outcome.site.name)}", written("; ".join(notes), 200))
     return saved(figure, path)
 
 

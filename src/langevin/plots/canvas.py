@@ -55,6 +55,13 @@ def color_of(chain: int) -> str:
     return CHAINS[chain % len(CHAINS)]
 
 
+def written(text: str, most: int = 60) -> str:
+    """A name as Matplotlib is to write it: nothing in it is a formula, and of a long one the middle is left out."""
+    if len(text) > most:
+        text = f"{text[: most // 2]}…{text[-(most - most // 2 - 1) :]}"
+    return text.replace("$", r"\$")
+
+
 def title(figure: Figure, text: str, *notes: str) -> None:
     """A title above all panels, and below it smaller lines that say what was chosen, and how."""
     kept = [note for note in notes if note]

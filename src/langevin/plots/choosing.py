@@ -70,11 +70,15 @@ def choose(fit: Fit, what: str, names: str | Sequence[str] | None, most: int, *,
         worst_first: Whether the worst come first where no names are given; else the sites keep their order.
 
     Raises:
-        SettingError: If there is no such site or coordinate.
+        SettingError: If there is no such site or coordinate, or nothing at all to show.
     """
     checks.count(what, "most", most)
+    if not fit.weights.values.sum() > 0:
+        raise SettingError(f"`{what}`: no draw of this fit has any weight: every chain blew up. See `fit.verdict`.")
     parts = _everything(fit) if names is None else _named(fit, what, names)
     total = sum(len(part.numbers) for part in parts)
+    if not total:
+        raise SettingError(f"`{what}`: this fit has no numbers to show: it kept no site, or empty ones.")
     order = np.arange(total)
     if total > most or (worst_first and names is None):
         order = np.argsort(_scores(fit, parts), kind="stable")[:most]

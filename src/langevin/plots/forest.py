@@ -11,7 +11,7 @@ import numpy as np
 from langevin.diagnostics import weighted
 from langevin.diagnostics.mixing import not_mixed
 from langevin.errors import SettingError
-from langevin.plots.canvas import BLUE, RED, bare, blank, saved, title
+from langevin.plots.canvas import BLUE, RED, bare, blank, saved, title, written
 from langevin.plots.choosing import Coordinate, choose, draws_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def forest(
         axes.hlines(y, low[rows], high[rows], colors=colors[rows], linewidth=1.2, label="outer")
         axes.hlines(y, inner_low[rows], inner_high[rows], colors=colors[rows], linewidth=3.6, label="inner")
         axes.scatter(mean[rows], y, s=16, facecolors="white", edgecolors=colors[rows], zorder=3, label="mean")
-        axes.set_yticks(y, [chosen.coordinates[row].label for row in rows])
+        axes.set_yticks(y, [written(chosen.coordinates[row].label) for row in rows])
         axes.set_ylim(-0.7, len(rows) - 0.3)
         axes.grid(axis="x", color="0.9", linewidth=0.6)
         axes.set_axisbelow(True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from langevin.diagnostics.summaries import columns
 from langevin.errors import SettingError
-from langevin.plots.canvas import BLUE, blank
+from langevin.plots.canvas import BLUE, blank, written
 from langevin.plots.choosing import Chosen, Coordinate, choose, draws_of
 from langevin.plots.trace import LEAST_DRAWS, lines
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MOST_ROWS, MOST_PICTURES = 20, 6
 PROBABILITY = 0.89
 BINS = 30
+# Of a name above a picture.
+LONGEST = 26
 COLORS = {"trustworthy": "#2e7d46", "doubtful": "#a86400", "wrong": "#c1121f"}
 # As dark on white as it is light on black.
 INK = "#808080"
@@ -34,10 +36,14 @@ FRAME = "font-family:sans-serif;font-size:13px;line-height:1.45;max-width:72em"
 
 def page(fit: Fit) -> str:
     """The HTML."""
-    worst = choose(fit, "Fit", None, MOST_ROWS)
-    chosen = worst if worst.note else choose(fit, "Fit", None, MOST_ROWS, worst_first=False)
-    pictures = _pictures(fit, worst.coordinates[:MOST_PICTURES])
-    parts = [_heading(fit), _findings(fit), _remarks(fit), _table(fit, chosen), pictures]
+    parts = [_heading(fit), _findings(fit), _remarks(fit)]
+    try:
+        worst = choose(fit, "Fit", None, MOST_ROWS)
+        chosen = worst if worst.note else choose(fit, "Fit", None, MOST_ROWS, worst_first=False)
+        parts += [_table(fit, chosen), _pictures(fit, worst.coordinates[:MOST_PICTURES])]
+    except SettingError as error:
+        # Nothing to show: what was found says why.
+        parts.append(f"<div>{html.escape(str(error))}</div>")
     return f'<div style="{FRAME}">{"".join(parts)}</div>'
 
 
@@ -73,7 +79,9 @@ def _remarks(fit: Fit) -> str:
 def _table(fit: Fit, chosen: Chosen) -> str:
     """The rows of `fit.summary()`, to the digits that the Monte Carlo error leaves."""
     together = fit.settings["evidence"].get("mixing", {}).get("together", 1)
-    table = columns(draws_of(fit, chosen.coordinates), fit.weights.values, PROBABILITY, together)
+    with np.errstate(invalid="ignore"):
+        # What is not finite stays empty, and the verdict says so.
+        table = columns(draws_of(fit, chosen.coordinates), fit.weights.values, PROBABILITY, together)
     head = "".join(f'<th style="{CELL}">{name}</th>' for name in ("", *table))
     rows = []
     for number, coordinate in enumerate(chosen.coordinates):
@@ -118,10 +126,11 @@ def _pictures(fit: Fit, coordinates: Sequence[Coordinate]) -> str:
         above, below = grid[:, number]
         values = draws[:, :, number]
         finite = np.isfinite(values) & (weights > 0)
-        heights, edges = np.histogram(values[finite], BINS, weights=weights[finite], density=True)
-        above.stairs(heights, edges, fill=True, color=BLUE, alpha=0.75)
+        if finite.any():
+            heights, edges = np.histogram(values[finite], BINS, weights=weights[finite], density=True)
+            above.stairs(heights, edges, fill=True, color=BLUE, alpha=0.75)
         lines(below, values, weights, width=0.4)
-        above.set_title(coordinate.label, fontsize=8, color=INK)
+        above.set_title(written(coordinate.label, LONGEST), fontsize=8, color=INK)
         above.tick_params(axis="x", labelsize=6, colors=INK, length=2, pad=1)
         above.locator_params(axis="x", nbins=4)
         above.set_yticks([])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from langevin.errors import SettingError
-from langevin.plots.canvas import BLUE, RED, bare, blank, saved, title
+from langevin.plots.canvas import BLUE, RED, bare, blank, saved, title, written
 from langevin.plots.choosing import choose, draws_of, equal_weights
 from langevin.plots.trace import need_draws
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 3000
 BINS = 40
+# Of a name below a panel.
+LONGEST = 24
 
 
 def pairs(
@@ -47,7 +49,8 @@ def pairs(
             continue
         if column == row:
             finite = draws[np.isfinite(draws[:, row]), row]
-            axes.hist(finite, bins=BINS, density=True, color=BLUE, alpha=0.6)
+            if len(finite):
+                axes.hist(finite, bins=BINS, density=True, color=BLUE, alpha=0.6)
             axes.set_yticks([])
         else:
             axes.plot(few[:, column], few[:, row], ".", color=BLUE, markersize=2, alpha=0.35, label="draws")
@@ -57,9 +60,9 @@ def pairs(
         bare(axes)
         axes.tick_params(labelleft=column == 0)
         if row == size - 1:
-            axes.set_xlabel(chosen.coordinates[column].label, fontsize=9)
+            axes.set_xlabel(written(chosen.coordinates[column].label, LONGEST), fontsize=9)
         if column == 0 and row > 0:
-            axes.set_ylabel(chosen.coordinates[row].label, fontsize=9)
+            axes.set_ylabel(written(chosen.coordinates[row].label, LONGEST), fontsize=9)
     figure.align_labels()
     notes = [chosen.note] if chosen.note else []
     notes += ["draws resampled to equal weights"] if np.ptp(weights) > 0 else []

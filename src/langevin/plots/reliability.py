@@ -9,7 +9,7 @@ import numpy as np
 
 from langevin import checks
 from langevin.errors import SettingError
-from langevin.plots.canvas import SMALL, bare, blank, color_of, saved, title
+from langevin.plots.canvas import SMALL, bare, blank, color_of, saved, title, written
 from langevin.plots.outcomes import outcome_of
 from langevin.predicting.summary import summarised
 
@@ -77,7 +77,7 @@ def reliability(
     above.set(xlim=(0, 1), ylim=(0, 1))
     below.set_ylabel("share of rows", fontsize=9)
     below.set_ylim(bottom=0)
-    of_what = f"that {site.name} = 1" if site.classes == 2 else "of the class"
+    of_what = f"that {written(site.name)} = 1" if site.classes == 2 else "of the class"
     below.set_xlabel(f"predicted probability {of_what}", fontsize=9)
     if len(classes) > 1:
         above.legend(title="class", fontsize=SMALL, title_fontsize=SMALL, frameon=False)

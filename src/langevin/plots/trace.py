@@ -10,7 +10,7 @@ import numpy as np
 
 from langevin.diagnostics import weighted
 from langevin.errors import SettingError
-from langevin.plots.canvas import SMALL, bare, blank, color_of, saved, title
+from langevin.plots.canvas import SMALL, bare, blank, color_of, saved, title, written
 from langevin.plots.choosing import choose, draws_of, equal_weights
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def trace(
     for number, (coordinate, (left, right)) in enumerate(zip(chosen.coordinates, grid, strict=True)):
         lines(left, draws[:, :, number], weights)
         _rug(left, diverging & (weights > 0))
-        left.set_title(coordinate.label, fontsize=9, loc="left")
+        left.set_title(written(coordinate.label), fontsize=9, loc="left")
         ranks(right, draws[:, :, number], weights)
         for axes in (left, right):
             bare(axes)
