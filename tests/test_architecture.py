@@ -24,6 +24,7 @@ ROOMS = [
     ("engines",),
     ("methods",),
     ("diagnostics",),
+    ("pictures",),
     ("result",),
     ("store", "discrepancy", "resampling", "labelling", "copies", "surroundings"),
     ("predicting",),
@@ -37,9 +38,9 @@ ROOMS = [
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
-# Fit offers save, predict and others as methods; they are imported when called.
+# Fit offers save, predict, pictures and others as methods; they are imported when called.
 LATE_ROOMS = ("store", "discrepancy", "resampling", "labelling", "predicting", "copies", "criticism")
-LATE = {("result", other) for other in LATE_ROOMS}
+LATE = {("result", other) for other in LATE_ROOMS} | {("pictures", "plots")}
 
 
 def room(path):

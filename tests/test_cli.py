@@ -57,3 +57,30 @@ def test_the_demo_prints_its_table_and_writes_its_pictures(tmp_path):
     names = ["mixture_data.png", "mixture_exact.png", "mixture_methods.png"]
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == names
     assert all((tmp_path / "pictures" / name).stat().st_size > 5_000 for name in names)
+
+
+@pytest.mark.parametrize("name", ["mixture", "regression", "gaussian", "vae"])
+def test_a_demo_without_matplotlib_says_so_before_it_runs(name, tmp_path):
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; sys.argv = sys.argv[1:]\n"
+        "import atexit; atexit.register(lambda: print('jax' in sys.modules))\n"
+        "from langevin.cli import main; main()"
+    )
+    command = [sys.executable, "-c", code, "langevin", "demo", name, "--out", str(tmp_path / "pictures")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    sentence = f"langevin demo {name}: Pictures need Matplotlib: pip install 'langevin[plots]'.\n"
+    assert done.stderr == sentence
+    # Nothing was computed.
+    assert done.stdout == "False\n"
+    assert not (tmp_path / "pictures").exists()
+
+
+def test_a_demo_called_from_python_says_so_too(tmp_path, monkeypatch):
+    from langevin.demos import gaussian
+    from langevin.errors import SettingError
+
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(gaussian, "make_data", lambda: pytest.fail("It ran."))
+    with pytest.raises(SettingError, match="Pictures need Matplotlib"):
+        gaussian.run(tmp_path, progress=False)

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from langevin.errors import LangevinError
 from langevin.run.cache import keep_by_environment
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bayesian inference at the price of SGD.")
@@ -56,10 +57,18 @@ def demo(
     """Run a reference experiment: print its table and write its pictures."""
     import importlib
 
+    from langevin import plots
+
     if data is not None and name is not Demo.VAE:
         raise typer.BadParameter(f"the demo {name.value!r} makes its own data", param_hint="--data")
     more = {} if data is None else {"data": data}
-    importlib.import_module(f"langevin.demos.{name.value}").run(out, seed=seed, progress=progress, **more)
+    try:
+        # Before JAX and the run: a minute's work would be for nothing.
+        plots.check()
+        importlib.import_module(f"langevin.demos.{name.value}").run(out, seed=seed, progress=progress, **more)
+    except LangevinError as error:
+        typer.echo(f"langevin demo {name.value}: {error}", err=True)
+        raise typer.Exit(1) from error
 
 
 def main() -> None:

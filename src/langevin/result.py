@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import xarray as xr
 
-from langevin.diagnostics import weighted
+from langevin.diagnostics import summaries
 from langevin.diagnostics.evidence import judge
 from langevin.diagnostics.findings import Result, Verdict
-from langevin.diagnostics.mixing import coordinates, rhat
+from langevin.diagnostics.mixing import coordinates
 from langevin.errors import SettingError
+from langevin.pictures import Pictures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from langevin.variational.fitted import Guide
 
 
-class Fit:
+class Fit(Pictures):
     """The draws of a run, with their weights, and whether they can be trusted.
 
     Attributes:
@@ -214,22 +215,13 @@ class Fit:
             if name not in self.posterior:
                 raise SettingError(f"`summary`: there is no {name!r}; there are {', '.join(map(str, self.posterior))}.")
         weights = self.weights.values
-        low, high = (1 - probability) / 2, (1 + probability) / 2
         tables = []
         for name in names or map(str, self.posterior):
             site = self.posterior[name]
             draws = site.values
             if draws.dtype.kind == "b":
                 draws = draws.astype(np.float64)
-            columns = {
-                "mean": weighted.mean(draws, weights),
-                "sd": weighted.sd(draws, weights),
-                f"eti{100 * probability:g}_lb": weighted.quantile(draws, weights, low),
-                f"eti{100 * probability:g}_ub": weighted.quantile(draws, weights, high),
-                "ess": weighted.effective_size(draws, weights),
-                "mcse": weighted.mcse(draws, weights),
-                "r_hat": rhat(draws, weights, self._together),
-            }
+            columns = summaries.columns(draws, weights, probability, self._together)
             table = {key: np.ravel(value) for key, value in columns.items()}
             tables.append(pd.DataFrame(table, index=coordinates(site)))
         return pd.concat(tables)

@@ -83,6 +83,7 @@ def answer_of(name: str, fit: lv.Fit) -> Answer:
 
 def run(folder: Path, seed: int = 0, progress: bool = True) -> list[Answer]:
     """Runs the guide and NUTS, prints the table, and writes the picture to `folder`."""
+    plots.check()
     data = make_data()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lv.LangevinWarning)  # The table shows every verdict.

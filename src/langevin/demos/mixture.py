@@ -108,6 +108,7 @@ def answer_of(name: str, fit: lv.Fit) -> Answer:
 
 def run(folder: Path, seed: int = 0, progress: bool = True) -> list[Answer]:
     """Runs every method, prints the table, and writes the pictures to `folder`."""
+    plots.check()
     x = make_data()
     truth, t1, t2, cells = exact(x)
     with warnings.catch_warnings():

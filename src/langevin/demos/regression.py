@@ -69,6 +69,7 @@ def gaussian_of(fit: lv.Fit) -> Gaussian:
 
 def run(folder: Path, seed: int = 0, progress: bool = True) -> list[tuple[str, Gaussian]]:
     """Fits both families, compares the estimators, prints the tables, and writes the pictures to `folder`."""
+    plots.check()
     data = make_data()
     posterior, best = exact(data)
     answers = [("exact", posterior), ("best mean-field", best)]

@@ -124,6 +124,7 @@ def bound(fit: lv.Fit, x: np.ndarray, num_draws: int = 10, seed: int = 0) -> flo
 
 def run(folder: Path, seed: int = 0, progress: bool = True, data: Path | None = None) -> lv.Fit:
     """Trains, prints the bounds, and writes the pictures to `folder`. `data` is the folder of MNIST's files."""
+    plots.check()
     images = mnist(data) if data else digits()
     epochs = 30 if data else 200
     fit = train(images, epochs, seed, progress)

@@ -59,12 +59,11 @@ def mixing(result: Result, exact: bool, together: int = 1) -> list[Finding]:
     if not num_chains:
         return []
     alone = [_one_chain()] if num_chains == 1 else []
-    needed = min(LEAST_A_CHAIN * num_chains, MOST_NEEDED)
+    needed = _needed(num_chains)
     if num_draws < LEAST_DRAWS:
         return [_few(Worst(size=0.0, of_size="every site"), needed), *alone]
     worst = _worst(result, weights, together)
-    slow = worst.size < min(needed / 4, LEAST_SHARE * weights.size)
-    if worst.rhat > worst.most or slow:
+    if worst.rhat > worst.most or worst.size < _least_size(weights):
         return [
             Finding(
                 "not mixed",
@@ -98,13 +97,41 @@ def most_rhat(within: np.ndarray, num_chains: int, together: int, num_coordinate
     return np.fmax(np.sqrt(1 + largest * parts / within), MOST_RHAT)
 
 
+def not_mixed(draws: np.ndarray, weights: np.ndarray, together: int, num_coordinates: int) -> np.ndarray:
+    """For each coordinate, whether `mixing` would say by it alone that the chains are not mixed.
+
+    Args:
+        draws: Of shape (chains, draws, coordinates).
+        weights: Of shape (chains, draws).
+        together: How many chains in a row started at one place.
+        num_coordinates: Of how many coordinates these are some.
+    """
+    if draws.shape[1] < LEAST_DRAWS:
+        return np.zeros(draws.shape[2:], bool)
+    together = _groups(len(weights), together)
+    sizes = weighted.sizes(draws, weights)
+    most = most_rhat(sizes.within, len(weights), together, num_coordinates)
+    slow = np.fmin(sizes.bulk, sizes.tail) < _least_size(weights)
+    return (rhat(draws, weights, together) > most) | slow
+
+
+def _needed(num_chains: int) -> int:
+    """The effective size that is enough."""
+    return min(LEAST_A_CHAIN * num_chains, MOST_NEEDED)
+
+
+def _least_size(weights: np.ndarray) -> float:
+    """The effective size below which chains have hardly moved."""
+    return min(_needed(len(weights)) / 4, LEAST_SHARE * weights.size)
+
+
 def _worst(result: Result, weights: np.ndarray, together: int) -> Worst:
     worst = Worst()
     sites = [values for values in result.posterior.values() if values.dtype.kind == "f"]
     num_coordinates = sum(values[0, 0].size for values in sites)
     together = _groups(len(weights), together)
     for values in sites:
-        chosen = _suspects(values.values, weights)
+        chosen = suspects(values.values, weights)
         draws = values.values.reshape(*values.shape[:2], -1)[:, :, chosen]
         if not len(chosen):
             continue
@@ -201,7 +228,7 @@ def _labels(values: xr.DataArray, dim: Hashable) -> Sequence[Any]:
     return values.coords[dim].values if dim in values.coords else range(values.sizes[dim])
 
 
-def _suspects(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def suspects(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Of many coordinates those that look worst, which are then judged with care: that takes a millisecond for each.
 
     By the share of the variance that lies between halves of chains, and by the correlation of successive draws.

@@ -100,12 +100,24 @@ def sizes(draws: np.ndarray, weights: np.ndarray) -> Sizes:
         nothing = np.full(draws.shape[2:], np.nan)
         return Sizes(nothing, nothing, nothing)
     halves = _halves(uniform)
-    low, high = np.quantile(halves, [0.05, 0.95], axis=(0, 1))
-    tail = [_size((halves <= quantile).astype(np.float64)) for quantile in (low, high)]
     scores = _scores(halves)
     # R-hat looks at distances from the median too, which antithetic chains know less well than the median.
     distances = _scores(np.abs(halves - np.median(halves, axis=(0, 1))))
-    return Sizes(_size(scores), np.fmin(*tail), np.fmin(_size_within(scores), _size_within(distances)))
+    return Sizes(_size(scores), _tail(halves), np.fmin(_size_within(scores), _size_within(distances)))
+
+
+def smallest_size(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The smaller of bulk and tail effective size: what of `sizes` says how well a coordinate mixed."""
+    uniform = _uniform(draws, weights)
+    if uniform is None:
+        return np.full(draws.shape[2:], np.nan)
+    halves = _halves(uniform)
+    return np.fmin(_size(_scores(halves)), _tail(halves))
+
+
+def _tail(halves: np.ndarray) -> np.ndarray:
+    low, high = np.quantile(halves, [0.05, 0.95], axis=(0, 1))
+    return np.fmin(*(_size((halves <= quantile).astype(np.float64)) for quantile in (low, high)))
 
 
 def _size_within(halves: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ class Patience:
 
 
 class Bars:
-    """A bar for each phase of a run, on the terminal.
+    """A bar for each phase of a run, on the terminal or in a notebook.
 
     Example:
         with Bars() as watch:
@@ -58,35 +58,35 @@ class Bars:
     """
 
     def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.progress import BarColumn, TextColumn
 
-        self._progress = Progress(
+        from langevin.run.screens import screen_of
+
+        self._screen = screen_of(
             TextColumn("{task.description:<8}"),
             BarColumn(bar_width=12),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[rate]}"),
             TextColumn("{task.fields[left]}"),
             TextColumn("{task.fields[state]}"),
-            console=Console(stderr=True),
         )
         self._phase, self._patience = "", Patience(LONG)
         self._task = self._began = self._first = None
 
     def __enter__(self) -> Watch:
-        self._progress.start()
+        self._screen.start()
         return self._show
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        self._screen.stop()
 
     def _show(self, chunk: Chunk) -> None:
-        now = time.perf_counter()
+        now, progress = time.perf_counter(), self._screen.progress
         if chunk.phase != self._phase or self._task is None or self._first is None or self._began is None:
             self._phase, self._began, self._first = chunk.phase, now, chunk.done
-            self._task = self._progress.add_task(chunk.phase, total=chunk.total, rate="", left="", state="")
+            self._task = progress.add_task(chunk.phase, total=chunk.total, rate="", left="", state="")
         taken = chunk.done - self._first
         # The first chunk compiles, so its time says nothing of the rate.
         rate = f"{taken / max(now - self._began, 1e-9):,.0f}/s" if taken > 0 else ""
@@ -94,10 +94,11 @@ class Bars:
         left = "" if chunk.seconds_left is None else f"{_duration(chunk.seconds_left)} left"
         if chunk.done >= chunk.total:
             left = _duration(now - self._began)
-        self._progress.update(self._task, completed=chunk.done, total=chunk.total, rate=rate, left=left, state=state)
+        progress.update(self._task, completed=chunk.done, total=chunk.total, rate=rate, left=left, state=state)
         sentence = self._patience.sentence(chunk)
         if sentence:
-            self._progress.console.print(sentence)
+            self._screen.say(sentence)
+        self._screen.refresh()
 
 
 def _duration(seconds: float) -> str:

@@ -1,32 +1,14 @@
-"""Pictures, with Matplotlib, which is imported when the first one is drawn."""
+"""Contours of a distribution in the plane: of one on a grid, and of weighted draws."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from langevin.errors import SettingError
+from langevin.plots.canvas import BLUE, RED
 
-BLUE, RED, GREY = "#2a6f97", "#c1121f", "#9aa5b1"
 LEVELS = (0.95, 0.8, 0.5, 0.2)
-
-
-@contextmanager
-def figure(path: Path, columns: int = 1, rows: int = 1) -> Generator[Any]:
-    """Axes to draw on (an array of them for several), which are written to `path` in the end."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise SettingError("Pictures need Matplotlib: pip install 'langevin[plots]'.") from error
-    canvas = Figure(figsize=(5.2 * columns, 4.2 * rows), dpi=120, layout="constrained")
-    FigureCanvasAgg(canvas)
-    yield canvas.subplots(rows, columns)
-    canvas.savefig(path)
 
 
 def contours_of_grid(axes: Any, x: np.ndarray, y: np.ndarray, cells: np.ndarray, color: str = BLUE) -> None:
