@@ -103,8 +103,9 @@ def of_objects(name: str, array: np.ndarray) -> Column:
         return all(issubclass(kind, classes) for kind in kinds)
 
     if all_are((str, bytes)):
-        texts = [value.decode() if isinstance(value, bytes) else value for value in there.flat]
-        return of_text(np.array(texts, object), lacks)
+        if bytes in kinds:
+            there = np.array([value.decode() if isinstance(value, bytes) else value for value in there], object)
+        return of_text(there, lacks)
     if all_are(_NUMBERS):
         kind = bool if all_are(_BOOLS) else int if all_are(_INTEGERS) else float
         found = np.array([kind(value) for value in there.flat])

@@ -49,9 +49,11 @@ def _of_pandas(name: str, raw: Any) -> Column:
         return _of_codes(codes, codes < 0, [plain(label) for label in dtype.categories])
     if isinstance(dtype, np.dtype | pd.SparseDtype):
         return of_array(name, np.asarray(series))
+    lacks = series.isna().to_numpy()
     if dtype.kind in "biuf":
-        return of_numbers(series.to_numpy(dtype.numpy_dtype, na_value=0), series.isna().to_numpy())
-    return of_objects(name, series.to_numpy(object))
+        return of_numbers(series.to_numpy(dtype.numpy_dtype, na_value=0), lacks)
+    values = series.to_numpy(object)
+    return of_text(values[~lacks], lacks) if isinstance(dtype, pd.StringDtype) else of_objects(name, values)
 
 
 def _of_polars(name: str, raw: Any) -> Column:
