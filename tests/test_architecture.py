@@ -24,7 +24,7 @@ ROOMS = [
     ("engines",),
     ("methods",),
     ("diagnostics",),
-    ("pictures",),
+    ("pictures", "predictions"),
     ("result",),
     ("store", "discrepancy", "resampling", "labelling", "copies", "surroundings"),
     ("predicting",),
@@ -40,7 +40,7 @@ ROOMS = [
 LEVEL = {name: level for level, names in enumerate(ROOMS) for name in names}
 # Fit offers save, predict, pictures and others as methods; they are imported when called.
 LATE_ROOMS = ("store", "discrepancy", "resampling", "labelling", "predicting", "copies", "criticism")
-LATE = {("result", other) for other in LATE_ROOMS} | {("pictures", "plots")}
+LATE = {(room, other) for other in LATE_ROOMS for room in ("result", "predictions")} | {("pictures", "plots")}
 
 
 def room(path):

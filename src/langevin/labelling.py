@@ -13,8 +13,8 @@ import numpy as np
 import xarray as xr
 
 from langevin import checks
-from langevin.data.table import as_table
 from langevin.errors import DataError, SettingError
+from langevin.models.arguments import brought_again
 from langevin.models.drawing import drawn, probabilities
 from langevin.models.program import Program
 from langevin.posterior import Batch, Position, Posterior, num_rows
@@ -73,7 +73,10 @@ def infer_discrete(
 
 def _target_and_rows(fit: Fit, data: Any) -> tuple[Posterior, Batch]:
     """The posterior of the fit, and the rows to label."""
-    table = None if data is None else as_table(data)
+    table, constants = None, {}
+    if data is not None and fit.source is not None:
+        given = (fit.source.constants, fit.levels, fit.settings.get("counts", {}))
+        table, constants = brought_again(fit.source.model, data, *given)
     if fit.target is not None:
         if table is None:
             return fit.target, fit.target.rows
@@ -92,7 +95,7 @@ def _target_and_rows(fit: Fit, data: Any) -> tuple[Posterior, Batch]:
     settings = fit.settings
     noncentred = settings["noncentred"]
     noncentred = tuple(noncentred) if isinstance(noncentred, list) else noncentred
-    program = Program(fit.source.model, fit.source.constants, None, noncentred)
+    program = Program(fit.source.model, constants, None, noncentred)
     target = program.posterior(table, minibatch=settings["batches"] is not None)
     if CENTRING in fit.tree:
         chosen = fit.tree[CENTRING].to_dataset()

@@ -22,12 +22,12 @@ import numpy as np
 from langevin import checks
 from langevin.calibration.report import Calibration
 from langevin.calibration.simulating import simulator_of
-from langevin.data.table import as_table
 from langevin.diagnostics import weighted
 from langevin.diagnostics.mixing import label
 from langevin.errors import LangevinWarning, SamplingError, SettingError
 from langevin.inference import fit
 from langevin.methods import Method, as_method, describe
+from langevin.models.arguments import brought
 from langevin.run.seeds import Seed
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _simulation(
     model: Any, simulate: Callable[..., Any] | None, data: Any, constants: Mapping[str, Any]
 ) -> Callable[[Seed], tuple[Mapping[str, Any], Any]]:
     if simulate is None:
-        return simulator_of(model, as_table(data), constants)
+        return simulator_of(model, *brought(model, data, constants))
     if data is not None:
         raise SettingError("`calibrate`: `simulate` makes the data. Leave `data` out, or `simulate`.")
     if not callable(simulate):

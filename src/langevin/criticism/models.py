@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from langevin.contracts import Needs
-from langevin.data.table import as_table
 from langevin.errors import SettingError
+from langevin.models.arguments import brought_again
 from langevin.models.build import target_of
 from langevin.posterior import Posterior
 
@@ -36,7 +36,10 @@ def target_for(fit: Fit, data: Any, who: str) -> Posterior:
             f"`{who}` needs the model, which is not stored with a fit. Load it with the model, lv.load(path, model), "
             f"and give its rows: fit.{who}(..., data=data)."
         )
-    table = fit.source.table if data is None else as_table(data)
+    table, constants = fit.source.table, fit.source.constants
+    if data is not None:
+        counts, missing = fit.settings.get("counts", {}), fit.settings.get("missing", "error")
+        table, constants = brought_again(fit.source.model, data, constants, fit.levels, counts, missing=missing)
     if table is None:
         raise SettingError(
             f"`{who}` needs the rows that the model was fitted to, and they are not stored with a fit. Give them: "
@@ -50,7 +53,7 @@ def target_for(fit: Fit, data: Any, who: str) -> Posterior:
     target = target_of(
         fit.source.model,
         table,
-        constants=fit.source.constants,
+        constants=constants,
         rows=None,
         noncentred=False,
         needs=Needs("density", "none"),

@@ -12,8 +12,8 @@ import numpy as np
 from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 
-from langevin.data.table import Table, as_table
-from langevin.errors import DataError, ModelError
+from langevin.data.table import Table
+from langevin.errors import ModelError
 from langevin.models.outline import HANDLERS, is_observed
 
 Once = Callable[[Hashable, Callable[[], Any]], Any]
@@ -42,21 +42,20 @@ class Columns(NamedTuple):
 
 
 def columns_of(
-    function: Callable[..., Any], constants: Mapping[str, Any], data: Any, who: str, once: Once = now
+    function: Callable[..., Any], constants: Mapping[str, Any], table: Table, who: str, once: Once = now
 ) -> Columns:
     """Sorts the columns of new rows.
 
     Args:
         function: The program.
         constants: Its arguments that are no rows.
-        data: A dict of arrays, a frame, or a `Table`. Columns that the program has no argument for are left alone.
+        table: The rows, as the program asks for them.
         who: The function that asks, for messages.
         once: `(key, make) -> made`: keeps what was found out about such columns.
 
     Raises:
         ModelError: Names the argument without which the program cannot be called.
     """
-    table = data if isinstance(data, Table) else as_table(_wanted(function, data))
     try:
         inspect.signature(function).bind(**table.columns, **constants)
     except TypeError as error:
@@ -76,33 +75,12 @@ def columns_of(
                 f"made, and has no default for that argument. Write `{name}=None` in its signature."
             )
     inputs = {name: column for name, column in table.columns.items() if name not in held}
-    return Columns(inputs, {name: table.columns[name] for name in held}, table.num_rows, _index(data))
+    return Columns(inputs, {name: table.columns[name] for name in held}, table.num_rows)
 
 
 def left_out(function: Callable[..., Any], given: Mapping[str, Any], constants: Mapping[str, Any]) -> list[str]:
     """The arguments that a program is called without."""
     return [name for name in _parameters(function) if name not in given and name not in constants]
-
-
-def _wanted(function: Callable[..., Any], data: Any) -> Any:
-    """The columns that the program has arguments for; all if it takes any."""
-    parameters = _parameters(function)
-    takes_any = not parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    if takes_any:
-        return data
-    if isinstance(data, Mapping):
-        kept = {name: values for name, values in data.items() if str(name) in parameters}
-        there = list(data)
-    else:
-        there = list(getattr(data, "column_names", getattr(data, "columns", ())))
-        names = [name for name in there if str(name) in parameters]
-        kept = {name: data[name] for name in names} if type(data).__name__ != "LazyFrame" else data
-    if not kept and there:
-        raise DataError(
-            f"`data` has no column that the program asks for: it has {sorted(map(str, there))}, and the program has "
-            f"the arguments {', '.join(parameters)}."
-        )
-    return kept
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -140,7 +118,12 @@ def _held(function: Callable[..., Any], constants: Mapping[str, Any], table: Tab
     }
 
 
-def _index(data: Any) -> Any:
+def may_lack(function: Callable[..., Any]) -> frozenset[str]:
+    """The arguments that a program can do without: those of what it observes."""
+    return frozenset(name for name, parameter in _parameters(function).items() if parameter.default is None)
+
+
+def index_of(data: Any) -> Any:
     """The row names of a pandas frame, if they are one to a row."""
     if not type(data).__module__.startswith("pandas"):
         return None

@@ -12,12 +12,14 @@ import numpy as np
 from numpyro.distributions import biject_to
 
 from langevin import checks
+from langevin.data.table import Table
 from langevin.errors import ModelError, SettingError
+from langevin.models.arguments import brought_again
 from langevin.models.density import Density
 from langevin.models.source import Source
 from langevin.predicting.calling import Caller, Unseen, program_of, site_of
 from langevin.predicting.chosen import Chosen, choose
-from langevin.predicting.columns import Columns, columns_of, left_out
+from langevin.predicting.columns import Columns, columns_of, index_of, left_out, may_lack
 from langevin.predicting.sites import Site, Sites, are_independent, look, with_split
 from langevin.run.keep import leaf_name
 from langevin.run.seeds import Seed
@@ -88,10 +90,14 @@ def predictor_of(
     checks.choice(who, "unseen", unseen, ("error", "draw"))
     source = source_of(fit, who)
     function, held_constants = _program(source, constants)
-    table = source.table if data is None else data
+    table = source.table
+    if data is not None:
+        given = {**held_constants, **(constants or {})}
+        table, held_constants = new_rows(fit, source.model, given, data, unseen)
+        held_constants = {**held_constants, **(constants or {})}
     if table is None:
         raise SettingError(f"`{who}`: this fit was loaded, and does not have the rows it was fitted to. Give `data`.")
-    columns = columns_of(function, held_constants, table, who, source.once)
+    columns = columns_of(function, held_constants, table, who, source.once)._replace(index=index_of(data))
     caller = Caller(function, held_constants, unseen=unseen)
     missing = ", ".join(f"`{name}`" for name in left_out(function, columns.inputs, held_constants))
     draws = _drawn(fit, source)
@@ -149,6 +155,19 @@ class _Constants:
         return isinstance(other, _Constants) and [(n, id(v)) for n, v in self._items] == [
             (n, id(v)) for n, v in other._items
         ]
+
+
+def new_rows(
+    fit: Fit, model: Any, constants: Mapping[str, Any], data: Any, unseen: Unseen = "error"
+) -> tuple[Table, dict[str, Any]]:
+    """New rows with the codes that names had in the fit, and the constants that go with them.
+
+    Raises:
+        DataError: What is wrong, in which column; names the groups that the fit did not see.
+    """
+    counts = fit.settings.get("counts", {})
+    lacks = frozenset() if isinstance(model, Density) else may_lack(model)
+    return brought_again(model, data, constants, fit.levels, counts, may_lack=lacks, unseen=unseen)
 
 
 def source_of(fit: Fit, who: str) -> Source:

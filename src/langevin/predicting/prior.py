@@ -14,12 +14,13 @@ from numpyro import handlers
 
 from langevin import checks
 from langevin.errors import LangevinError, ModelError
+from langevin.models.arguments import brought
 from langevin.models.density import Density
 from langevin.models.outline import HANDLERS, is_observed
 from langevin.models.source import Source
 from langevin.predicting.calling import Caller
 from langevin.predicting.chosen import Chosen
-from langevin.predicting.columns import Columns, columns_of, left_out
+from langevin.predicting.columns import Columns, columns_of, index_of, left_out
 from langevin.predicting.draws import dataset_of
 from langevin.predicting.observed import observed_values
 from langevin.predicting.predictor import Predictor, finished
@@ -64,8 +65,8 @@ def prior_predictive(
     if isinstance(model, Density):
         raise ModelError("`prior_predictive` is for NumPyro programs: an lv.Density has no prior to draw from.")
     checks.count("prior_predictive", "num_draws", num_draws)
-    constants = constants or {}
-    columns = columns_of(model, constants, data, "prior_predictive")
+    table, constants = brought(model, data, constants or {}, "keep")
+    columns = columns_of(model, constants, table, "prior_predictive")._replace(index=index_of(data))
     caller = Caller(model, constants)
     missing = left_out(model, columns.inputs, constants)
     observed = _observed(model, columns, constants, missing)
