@@ -70,7 +70,7 @@ class Predictions:
         from langevin.predicting.requests import predict
 
         options = {"names": names, "num_draws": num_draws, "unseen": unseen, "constants": constants, "seed": seed}
-        return predict(self, data, kind, quantiles, batch_size, options)
+        return predict(_fit(self), data, kind, quantiles, batch_size, options)
 
     def evaluate(
         self,
@@ -103,7 +103,7 @@ class Predictions:
         from langevin.predicting.scores import evaluated
 
         options = {"names": names, "num_draws": num_draws, "unseen": unseen, "constants": constants, "seed": seed}
-        return evaluated(self, data, batch_size, options)
+        return evaluated(_fit(self), data, batch_size, options)
 
     def predictive_check(
         self, *, most_rows: int = 2000, num_draws: int | None = None, seed: int = 0
