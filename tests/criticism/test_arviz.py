@@ -32,11 +32,11 @@ PLOTS = [
 
 def counts_and_labels(n, b):
     """For pictures of counts, and of reliability."""
-    rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
-    chance = numpyro.sample("chance", dist.Beta(1.0, 1.0))
+    rate = numpyro.sample("rate", dist.LogNormal(0.5, 0.5))
+    logit = numpyro.sample("logit", dist.Normal(0.0, 1.0))
     with numpyro.plate("rows", n.shape[0]):
         numpyro.sample("n", dist.Poisson(rate), obs=n)
-        numpyro.sample("b", dist.Bernoulli(chance), obs=b)
+        numpyro.sample("b", dist.Bernoulli(logits=logit), obs=b)
 
 
 @pytest.fixture(autouse=True)

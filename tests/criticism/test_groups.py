@@ -100,6 +100,18 @@ def test_reading_some_rows_computes_no_others(fits, monkeypatch):
     np.testing.assert_allclose(lazily.isel(chain=1, draw=5, rows=-1).values, by_hand(fit)[1, 5, -1], rtol=1e-4)
 
 
+def test_what_was_read_is_kept(monkeypatch):
+    """ArviZ reads it several times."""
+    import arviz_stats
+
+    fit, reads = fitted("nuts"), []
+    real = Likelihood.read
+    monkeypatch.setattr(Likelihood, "read", lambda self, *args: reads.append(args) or real(self, *args))
+    first = arviz_stats.loo(fit.data_tree).elpd
+    assert arviz_stats.loo(fit.data_tree).elpd == first
+    assert len(reads) == 1
+
+
 def test_too_many_numbers_are_refused_with_a_sentence(fits, monkeypatch):
     monkeypatch.setattr(lazy, "MOST_VALUES", 100)
     monkeypatch.setattr("langevin.criticism.groups.MOST_VALUES", 100)

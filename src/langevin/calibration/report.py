@@ -75,7 +75,7 @@ class Calibration:
         count, wrong = len(self.tests), self.miscalibrated
         among = f"{self.num_simulations} simulations by {self.method}"
         if wrong:
-            named = ", ".join(f"{name} (p = {self._p(name)}: {_how(self.tests[name])})" for name in wrong[:MOST_NAMED])
+            named = ", ".join(f"{name} (p {self._p(name)}: {_how(self.tests[name])})" for name in wrong[:MOST_NAMED])
             more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
             first = f"Not calibrated: in {among}, {len(wrong)} of {count} parameters are not where their draws are: "
             sentences = [f"{first}{named}{more}."]
@@ -83,7 +83,7 @@ class Calibration:
             least = min(self.tests, key=lambda name: self.tests[name].p_value)
             sentences = [
                 f"Calibrated: in {among}, all {count} parameters are among their draws as often as they should be "
-                f"(smallest p = {self._p(least)}, of {least})."
+                f"(smallest p {self._p(least)}, of {least})."
             ]
         if self.failures:
             sentences.append(
@@ -149,7 +149,7 @@ class Calibration:
             axes.fill_between(edges.points, edges.low - edges.points, edges.high - edges.points, color=GREY, alpha=0.4)
             axes.axhline(0.0, color=GREY, linewidth=0.8)
             axes.step(edges.points, below - edges.points, where="post", color=colour, linewidth=1.3)
-            axes.set_title(f"{name}  (p = {self._p(name)})", fontsize=9)
+            axes.set_title(f"{name}  (p {self._p(name)})", fontsize=9)
         for axes in panels[len(shown) :]:
             axes.set_visible(False)
         figure.supxlabel("place of the parameter among its draws", fontsize=9)
@@ -160,7 +160,7 @@ class Calibration:
 
     def _p(self, name: str) -> str:
         p_value = self.tests[name].p_value
-        return f"{p_value:.2g}" if p_value >= 1e-4 else "< 0.0001"
+        return f"= {p_value:.2g}" if p_value >= 1e-4 else "< 0.0001"
 
     def __repr__(self) -> str:
         return self.verdict
@@ -174,6 +174,7 @@ def _how(test: Test) -> str:
     """In which way draws are off, as far as two numbers can tell."""
     if _distance(test) < 2:
         return "its draws have another shape"
-    if abs(test.centre) > abs(test.spread):
+    # Draws that are all on one side are also further from one half than they should be.
+    if abs(test.centre) > max(abs(test.spread) / 2, 2):
         return "its draws are too low" if test.centre > 0 else "its draws are too high"
     return "its draws are too narrow" if test.spread > 0 else "its draws are too wide"
