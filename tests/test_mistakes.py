@@ -126,15 +126,30 @@ MISSING = np.where(G == 3, -1, G)
         (lambda a, g: a[g], G % 3),
         (lambda a, g: a[g - 7], G % 3 + 7),
         (lambda a, g: jnp.where(g >= 0, a[g], 0.0), MISSING),
+        (lambda a, g: jnp.where(g > 0, a[g], 0.0), MISSING),
         (lambda a, g: a[jnp.where(g < 0, 0, g)], MISSING),
         (lambda a, g: a[jnp.clip(g, 0, 2)], G),
         (lambda a, g: jnp.take(a, g, mode="clip"), G),
         (lambda a, g: a[g % 3], G),
     ],
-    ids=["right", "shifted", "left out", "replaced", "clipped", "nearest", "wrapped"],
+    ids=["right", "shifted", "left out", "more left out", "replaced", "clipped", "nearest", "wrapped"],
 )
 def test_codes_that_are_meant_so_pass(lookup, codes):
     assert accepted(grouped(lookup), {"g": codes, "y": Y}).num_data == NUM_ROWS
+
+
+def test_a_choice_by_something_else_is_no_excuse():
+    def model(g, x, y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Normal(jnp.where(x > 0, a[g], 0.0), 1.0), obs=y)
+
+    codes = G % 3
+    codes[7] = 3
+    with pytest.raises(lv.DataError, match="index 3 at row 7, in site 'a'"):
+        fit(model, {"g": codes, "x": X, "y": Y})
+    # A column that says which codes there are is one.
+    accepted(model, {"g": codes, "x": np.where(np.arange(NUM_ROWS) == 7, -1.0, 1.0), "y": Y})
 
 
 def test_codes_of_masked_rows_pass():

@@ -97,7 +97,7 @@ def fit(
         seed: A whole number or a JAX key. The same seed gives the same bits.
         init: An earlier fit of the same model, by any method (say, by variational inference): the chains start at draws
             of it, and an exact method takes its first metric from their covariance.
-        progress: Whether to show bars on the terminal.
+        progress: Whether to show bars on the terminal, or in a notebook.
         cache: Whether compiled programs are kept on disk, so that the same model starts at once in the next process;
             or the folder for them. Turns JAX's compilation cache on for the whole process.
         store: A new folder that draws are written to as they come, with all that `resume` needs to continue the run.

@@ -55,13 +55,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     Example:
         >>> nearest("num_sample", OF_FIT), nearest("tune", OF_FIT), nearest("banana", OF_FIT)
-        ('num_chains', 'num_warmup', None)
+        ('num_draws', 'num_warmup', None)
     """
     known = list(known)
-    for candidate in (ELSEWHERE.get(name.lower()), *difflib.get_close_matches(name.lower(), known, 1, 0.6)):
-        if candidate in known:
-            return candidate
-    return None
+    meant = {**{other: here for other, here in ELSEWHERE.items() if here in known}, **{here: here for here in known}}
+    near = difflib.get_close_matches(name.lower(), meant, 1)
+    return meant[near[0]] if near else None
 
 
 def checked(

@@ -17,18 +17,16 @@ from jax.lax import GatherScatterMode
 
 # Functions that JAX traces into a trace of their own, whose arguments are those of the call.
 CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint", "remat2"}
-# Followed for every kind of number: they only move numbers around.
+# Followed for every kind of number: they only move numbers around, and most copy nothing.
 MOVES: dict[str, Callable[..., Any]] = {
     "broadcast_in_dim": lambda x, shape, broadcast_dimensions, **_: np.broadcast_to(
         np.reshape(x, [dict(zip(broadcast_dimensions, np.shape(x), strict=True)).get(d, 1) for d in range(len(shape))]),
         shape,
     ),
-    "concatenate": lambda *x, dimension: np.concatenate(x, dimension),
-    "convert_element_type": lambda x, new_dtype, **_: np.asarray(x).astype(new_dtype),
+    "convert_element_type": lambda x, new_dtype, **_: np.asarray(x).astype(new_dtype, copy=False),
     "copy": lambda x: x,
     "copy_p": lambda x: x,
     "reshape": lambda x, new_sizes, **_: np.reshape(x, new_sizes),
-    "select_n": lambda which, *cases: np.select([which == n for n in range(len(cases))], cases),
     "slice": lambda x, start_indices, limit_indices, strides: x[
         tuple(map(slice, start_indices, limit_indices, strides or [1] * len(start_indices)))
     ],
@@ -40,6 +38,7 @@ SUMS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "and": np.logical_and,
     "clamp": lambda low, x, high: np.clip(x, low, high),
+    "concatenate": lambda *x, dimension: np.concatenate(x, dimension),
     "eq": np.equal,
     "ge": np.greater_equal,
     "gt": np.greater,
@@ -52,6 +51,7 @@ SUMS: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
     "not": np.logical_not,
     "or": np.logical_or,
+    "select_n": lambda which, *cases: np.select([which == n for n in range(len(cases))], cases),
     "sub": np.subtract,
 }
 
@@ -108,7 +108,7 @@ class Followed(NamedTuple):
 
     outputs: list[Value]
     lookups: list[Lookup]
-    choices: list[np.ndarray]
+    choices: list[Value]
 
 
 def follow(trace: Any, inputs: Sequence[Value]) -> Followed:
@@ -136,9 +136,14 @@ def _run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value], followed: F
 
     constants = [Value(np.asarray(c) if _is_plain(c) else None, frozenset()) for c in consts]
     values.update(zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *inputs), strict=True))
-    for equation in jaxpr.eqns:
+    last = {atom: number for number, equation in enumerate(jaxpr.eqns) for atom in _variables(equation.invars)}
+    kept = set(_variables(jaxpr.outvars))
+    for number, equation in enumerate(jaxpr.eqns):
         arguments = [read(atom) for atom in equation.invars]
         values.update(zip(equation.outvars, _results(equation, arguments, followed), strict=True))
+        # Of many rows, the numbers on the way take much memory.
+        for atom in {atom for atom in _variables(equation.invars) if last[atom] == number} - kept:
+            del values[atom]
     return [read(atom) for atom in jaxpr.outvars]
 
 
@@ -151,7 +156,7 @@ def _results(equation: Any, arguments: list[Value], followed: Followed) -> list[
     if name == "gather":
         followed.lookups.extend(_out_of_bounds(equation, *arguments))
     if name == "select_n" and arguments[0].known is not None and not arguments[0].is_sign:
-        followed.choices.append(arguments[0].known)
+        followed.choices.append(arguments[0])
     origins = frozenset().union(*(argument.origins for argument in arguments))
     known = _known(equation, arguments)
     if known is None:
@@ -168,10 +173,14 @@ def _known(equation: Any, arguments: list[Value]) -> np.ndarray | None:
     if not arguments or any(argument.known is None for argument in arguments):
         return None
     given = [argument.known for argument in arguments]
+    is_exact = name in (*MOVES, *SUMS) and equation.outvars[0].aval.dtype.kind in "biu"
+    if name == "convert_element_type" and not is_exact and np.asarray(given[0]).ndim > 1:
+        # A matrix of covariates, of which there would be a second one.
+        return None
     if name in MOVES:
         return np.asarray(MOVES[name](*given, **equation.params))
-    is_followed = name in SUMS and equation.outvars[0].aval.dtype.kind in "biu"
-    return np.asarray(SUMS[name](*given)) if is_followed else None
+    shape = {"dimension": equation.params["dimension"]} if name == "concatenate" else {}
+    return np.asarray(SUMS[name](*given, **shape)) if is_exact else None
 
 
 def _wrapped(sign: Value, index: Value, counted: Value, *_: Value) -> tuple[Wrapped, ...]:
@@ -199,6 +208,10 @@ def _out_of_bounds(equation: Any, array: Value, indices: Value) -> list[Lookup]:
     size = shape[axes[0]] if axes else 0
     found += [Lookup(array.origins, size, indices.origins, part.where, part.values) for part in indices.wrapped]
     return found
+
+
+def _variables(atoms: Sequence[Any]) -> list[Any]:
+    return [atom for atom in atoms if not isinstance(atom, core.Literal)]
 
 
 def _open(jaxpr: Any) -> Any:

@@ -20,6 +20,25 @@ from langevin.models.outline import HANDLERS, Call, check_same_sites, is_observe
 from langevin.models.wrappers import unwrapped
 from langevin.run.gist import gist_of_trace
 
+# The supports that can be checked without rounding, in words.
+WORDS = {
+    "Boolean": "it must be 0 or 1",
+    "Circular": "it must be from {low:.6g} to {high:.6g}",
+    "GreaterThan": "it must be above {low:.6g}",
+    "GreaterThanEq": "it must be at least {low:.6g}",
+    "IntegerGreaterThan": "it must be a whole number, at least {low}",
+    "IntegerInterval": "it must be a whole number from {low} to {high}",
+    "IntegerNonnegative": "it must be a whole number, at least 0",
+    "IntegerPositive": "it must be a whole number, at least 1",
+    "Interval": "it must be from {low:.6g} to {high:.6g}",
+    "LessThan": "it must be below {high:.6g}",
+    "LessThanEq": "it must be at most {high:.6g}",
+    "Nonnegative": "it must be at least 0",
+    "OpenInterval": "it must be between {low:.6g} and {high:.6g}",
+    "Positive": "it must be above 0",
+    "UnitInterval": "it must be from 0 to 1",
+}
+
 
 class Observed(NamedTuple):
     """An observed site: its distribution's name, its support without the numbers in it, and how many there are."""
@@ -85,7 +104,7 @@ def check_values(call: Call, table: Table, latent: Mapping[str, tuple[tuple[int,
             support = jax.tree.unflatten(site.support, [bound.known for bound in bounds])
             _check_support(site, support, value, table.num_rows)
     for lookup in followed.lookups:
-        if not any(_sets_apart(choice, lookup.where) for choice in followed.choices):
+        if not any(_leaves_out(choice, lookup) for choice in followed.choices):
             raise _out_of_bounds(lookup, table.num_rows)
 
 
@@ -97,9 +116,7 @@ def _is_checked(distribution: Any, support: Any) -> bool:
     is_masked = unwrapped(distribution) is not unwrapped(distribution, masks=False)
     if is_masked or not getattr(unwrapped(distribution), "_validate_args", True):
         return False
-    while isinstance(support, type(constraints.independent(constraints.real, 1))):
-        support = support.base_constraint
-    return support is not constraints.real and not constraints.is_dependent(support)
+    return _kind(support) in WORDS
 
 
 def _check_support(site: Observed, support: Any, value: codes.Value, num_rows: int) -> None:
@@ -130,11 +147,21 @@ def _out_of_bounds(lookup: codes.Lookup, num_rows: int) -> DataError:
     )
 
 
-def _sets_apart(choice: np.ndarray, where: np.ndarray) -> bool:
-    """Whether a choice that the program makes tells exactly these elements from all others: they are then not used."""
-    if choice.shape != where.shape or choice.dtype.kind != "b":
+def _leaves_out(choice: codes.Value, lookup: codes.Lookup) -> bool:
+    """Whether a choice that the program makes tells the elements that are out of bounds from others: it knows of them.
+
+    A choice by the codes themselves (`g > 0`) may leave out more than those; one by something else, just those.
+    """
+    chosen, wrong = np.asarray(choice.known).ravel(), lookup.where.ravel()
+    if chosen.shape != wrong.shape or chosen.dtype.kind != "b":
         return False
-    return bool((choice == where).all() or (choice == ~where).all())
+    if choice.origins == lookup.index:
+        return bool(_is_one(chosen[wrong]) and not _is_one(chosen))
+    return bool((chosen == wrong).all() or (chosen == ~wrong).all())
+
+
+def _is_one(chosen: np.ndarray) -> bool:
+    return bool(chosen.all() or not chosen.any())
 
 
 def _at(where: tuple[int, ...], wrong: np.ndarray, num_rows: int) -> str:
@@ -149,34 +176,22 @@ def _shown(value: Any) -> str:
     return np.array2string(np.asarray(value), threshold=6, precision=6)
 
 
+def _kind(support: Any) -> str:
+    """The name of a support, whether it is of one number or of several."""
+    return type(_of_one(support)).__name__.lstrip("_")
+
+
+def _of_one(support: Any) -> Any:
+    while isinstance(support, type(constraints.independent(constraints.real, 1))):
+        support = support.base_constraint
+    return support
+
+
 def _words(support: Any, where: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    """A support in words."""
-    kind, inner = type(support).__name__.lstrip("_"), support
-    while kind == "IndependentConstraint":
-        inner = inner.base_constraint
-        kind = type(inner).__name__.lstrip("_")
-    bounds = []
-    for name in ("lower_bound", "upper_bound"):
-        bound = np.asarray(getattr(inner, name, 0))
-        at = where + (0,) * (len(shape) - len(where))
-        bounds.append(np.broadcast_to(bound, shape)[at] if bound.ndim <= len(shape) else bound)
-    low, high = bounds
-    words = {
-        "Boolean": "it must be 0 or 1",
-        "Circular": f"it must be from {low:.6g} to {high:.6g}",
-        "GreaterThan": f"it must be above {low:.6g}",
-        "GreaterThanEq": f"it must be at least {low:.6g}",
-        "IntegerGreaterThan": f"it must be a whole number, at least {low}",
-        "IntegerInterval": f"it must be a whole number from {low} to {high}",
-        "IntegerNonnegative": "it must be a whole number, at least 0",
-        "IntegerPositive": "it must be a whole number, at least 1",
-        "Interval": f"it must be from {low:.6g} to {high:.6g}",
-        "LessThan": f"it must be below {high:.6g}",
-        "Multinomial": f"it must be counts that add up to {high}",
-        "Nonnegative": "it must be at least 0",
-        "OpenInterval": f"it must be between {low:.6g} and {high:.6g}",
-        "Positive": "it must be above 0",
-        "Simplex": "it must be shares that add up to 1",
-        "UnitInterval": "it must be from 0 to 1",
+    """A support in words, with the bounds of one value."""
+    at = where + (0,) * (len(shape) - len(where))
+    bounds = {
+        name: np.broadcast_to(np.asarray(getattr(_of_one(support), name, 0)), shape)[at].item()
+        for name in ("lower_bound", "upper_bound")
     }
-    return words.get(kind, f"its support is {support}")
+    return WORDS[_kind(support)].format(low=bounds["lower_bound"], high=bounds["upper_bound"])

@@ -75,7 +75,7 @@ def predictor_of(
 
     Args:
         fit: The fit.
-        data: Rows; None for those of the fit.
+        data: Rows, as a user brings them or as a `Table`; None for those of the fit.
         names: The sites to predict; by default those that were observed.
         num_draws: How many evenly spread draws; by default all, but at most 1,000.
         seed: Of all that is drawn.
@@ -90,8 +90,8 @@ def predictor_of(
     checks.choice(who, "unseen", unseen, ("error", "draw"))
     source = source_of(fit, who)
     function, held_constants = _program(source, constants)
-    table = source.table
-    if data is not None:
+    table = data if isinstance(data, Table) else source.table
+    if data is not None and table is not data:
         given = {**held_constants, **(constants or {})}
         table, held_constants = new_rows(fit, source.model, given, data, unseen)
         held_constants = {**held_constants, **(constants or {})}
