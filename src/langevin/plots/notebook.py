@@ -72,7 +72,8 @@ def _findings(fit: Fit) -> str:
 def _remarks(fit: Fit) -> str:
     """What was left out of the data, and what was approximated, as the text has it."""
     settings = fit.settings
-    sentences = [settings.get("rows_left_out"), settings["approximation"] and f"Approximate: {settings['approximation']}"]
+    approximate = settings["approximation"] and f"Approximate: {settings['approximation']}"
+    sentences = [settings.get("rows_left_out"), approximate]
     return "".join(f"<div>{html.escape(sentence)}</div>" for sentence in sentences if sentence)
 
 
