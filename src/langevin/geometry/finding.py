@@ -47,7 +47,7 @@ MOST_LOOKED_AT = 400_000_000
 FEW_LOOKS = 3
 MOST_RETRIES = 3
 # With more of them in a look at q, a hierarchy's shape is found by minibatches.
-MOST_A_LOOK = 100_000_000
+MOST_A_LOOK = 20_000_000
 # In so many units of q a start's mode is another one; and it counts if its mass is not smaller by this factor (log).
 FAR = 4.0
 FAINT = 7.0

@@ -9,7 +9,8 @@ all of it. In these units, with A = E[-R^T H R], D its blocks of groups, and S i
 
     S = A_hh - sum_j A_hj D_j^-1 A_jh,    R <- R A^(-1/2) by blocks,    m <- m + R A^-1 E[R^T grad log p]
 
-Several plates count as independent of each other given the hub, which crossed effects are not: an approximation.
+Of crossed groupings the smaller ones belong to the hub. Where they are too many for it, they count as independent of
+the others given the hub, which they are not: an approximation.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MOST_LOOKS = 60
 LEAST_PAIRS, MOST_PAIRS = 2, 16
 # Products of a row's Hessian that a look may take, and all of them together.
 MOST_A_LOOK = 200_000_000
-MOST_LOOKED_AT = 4_000_000_000
+MOST_LOOKED_AT = 8_000_000_000
 LEAST_LOOKS = 8
 # Steps get as short as in an average: few points a look make them noisy.
 LEAST_SHARE = 0.02

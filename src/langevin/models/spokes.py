@@ -65,7 +65,8 @@ def layout_of(target: Posterior, example: Position) -> Layout | None:
     """The layout of a program with groups; None for other models.
 
     Group effects are the sites whose scale is unknown itself, and what is in the same plates, or in plates of the same
-    size. What other sites in plates are is not known: they are in the hub as long as there is room.
+    size. Of several groupings the largest makes the spokes; the others, and sites in other plates, are in the hub as
+    long as there is room.
     """
     if not isinstance(example, dict):
         return None
@@ -86,8 +87,12 @@ def layout_of(target: Posterior, example: Position) -> Layout | None:
             groups.setdefault(site.num_groups, []).append(site)
         else:
             others.append(site)
+    # One grouping at least is of spokes; others are in the hub if there is room, where nothing is left out.
+    largest = max(groups, key=lambda count: sum(site.places.size for site in groups[count]), default=None)
+    smaller = [site for count, members in groups.items() if count != largest for site in members]
+    groups = {largest: groups[largest]} if largest is not None else {}
     hub, room = [], MOST_IN_HUB
-    for site in sorted(others, key=lambda site: site.places.size):
+    for site in sorted(others + smaller, key=lambda site: site.places.size):
         if site.places.size <= room or site.num_groups == 1:
             hub.extend(site.places.tolist())
             room -= site.places.size
