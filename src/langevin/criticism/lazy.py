@@ -55,7 +55,6 @@ def variable(
         read: From the indices that are asked for along each axis to the values there.
         limit: How many are computed at once.
     """
-
     kept: list[np.ndarray] = []
 
     def checked(indices: Indices) -> np.ndarray:
