@@ -233,6 +233,20 @@ def test_rows_that_need_all_others():
     np.testing.assert_allclose(found, stats.norm.logpdf(y, local + y.mean())[:, :, [4, 1]], rtol=1e-4, atol=1e-5)
 
 
+def test_rows_that_look_at_all_others():
+    def centred(y):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", y.shape[0]):
+            numpyro.sample("y", dist.Normal(w + y.mean(), 1.0), obs=y)
+
+    y = np.random.default_rng(0).normal(size=6) + np.array([0.0, 5.0] * 3)
+    fit = fitted("nuts", centred, {"y": y}, num_draws=50)
+    assert not Likelihood(fit.target, fit.tree).rows_apart
+    w = fit.posterior["w"].values.astype(float)[..., None]
+    found = fit.data_tree["log_likelihood"]["y"].isel(rows=[1]).values
+    np.testing.assert_allclose(found, stats.norm.logpdf(y, w + y.mean())[:, :, [1]], rtol=1e-4)
+
+
 def test_a_series_without_rows():
     def series(y):
         level = numpyro.sample("level", dist.Normal(0.0, 1.0))

@@ -138,6 +138,8 @@ def test_samples_have_no_bias_and_their_errors_are_right(heavy):
     said = np.array([one.subsampling_se for one in found])
     assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(12) + 1e-6
     assert 0.3 < errors.std() / np.sqrt(np.mean(said**2)) < 3.0
+    # The rows that matter most are computed, and the rest are well approximated.
+    assert np.sqrt(np.mean(said**2)) < 0.1
     assert np.mean([one.p for one in found]) == pytest.approx(exact.p, rel=0.3)
     assert fit.loo(200, seed=4).elpd == found[4].elpd
 

@@ -7,8 +7,9 @@ $$\widehat{elpd} = \sum_{i=1}^n \tilde\ell_i + \frac{n}{m} \sum_{i \in S} (\ell_
 
 which has no bias, and an error that is small where the two are alike (Magnusson et al. 2020). Over the posterior,
 $\ell_i = -\log E(1 / p(y_i \mid \theta))$: $\tilde\ell_i$ is that over some of the draws, not smoothed; or, to second
-order, the log density at the posterior mean less half its variance over these draws. (With the density at the mean
-alone, the few rows that the model fits worst would make the error, and a sample may have none of them.)
+order, the log density at the posterior mean less half its variance over these draws. For the $m$ rows where that
+variance is largest it is $\ell_i$ itself: the few rows that the model fits worst would make the error, and a sample may
+have none of them.
 
 References:
     Vehtari, Gelman & Gabry (2017), Practical Bayesian model evaluation using leave-one-out cross-validation and WAIC.
@@ -131,7 +132,13 @@ def _of_some(
     generator = Seed.of(seed).child("loo").generator()
     chosen = np.sort(generator.choice(count, num_rows, replace=False))
     values = likelihood.by_unit(np.arange(shape[1]), chosen)
-    approximate = xr.DataArray(_approximate(mean, likelihood, values, chosen), dims=ROW, name="y")
+    about, influence = _approximate(mean, likelihood, values, chosen)
+    # The rows that matter most are few, a sample may have none of them, and no approximation of them is good: these
+    # are computed, so that the difference is none.
+    worst = np.sort(np.argpartition(influence, -num_rows)[-num_rows:])
+    of_worst = np.moveaxis(likelihood.by_unit(np.arange(shape[1]), worst), 2, 0)
+    about[worst] = _left_out(of_worst, efficiency, corrections)[0]
+    approximate = xr.DataArray(about, dims=ROW, name="y")
 
     def read(indices: tuple[np.ndarray, ...]) -> np.ndarray:
         chains, draws, rows = indices
@@ -168,8 +175,12 @@ def _of_some(
     return found
 
 
-def _approximate(mean: Any, likelihood: Likelihood, values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _approximate(
+    mean: Any, likelihood: Likelihood, values: np.ndarray, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """About the log predictive density of every row where it is left out, from as many draws as there is time for.
+
+    And how much each row matters: half the variance of its log density.
 
     With most draws, the importance ratios as they are; with few, to second order around the posterior mean. Where the
     mean is no likely point (the weights of a network, a mixture whose labels switch), the ratios again. Which is
@@ -188,10 +199,11 @@ def _approximate(mean: Any, likelihood: Likelihood, values: np.ndarray, chosen: 
         ratios.append(-_log_mean_exp(-at_draws))
         half.append(at_draws.var(axis=0, ddof=1) / 2)
     by_ratios = np.concatenate(ratios)
-    by_order = likelihood.at(mean) - np.concatenate(half)
+    influence = np.concatenate(half)
+    by_order = likelihood.at(mean) - influence
     wanted = -_log_mean_exp(-values.reshape(-1, values.shape[2]))
     errors = [np.var(wanted - about[chosen]) for about in (by_ratios, by_order)]
-    return by_ratios if not np.isfinite(errors[1]) or errors[0] <= errors[1] else by_order
+    return by_ratios if not np.isfinite(errors[1]) or errors[0] <= errors[1] else by_order, influence
 
 
 def _mean(tree: xr.DataTree, likelihood: Likelihood, has_positions: bool) -> Any:
