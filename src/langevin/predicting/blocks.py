@@ -181,12 +181,15 @@ class _Made:
 
         found: dict[str, Any] = {}
         names = set(parts[0][1])
+        # As numbers: arithmetic with an array of JAX's would be dispatched, and compiled, op by op.
+        shares = [float(part["share"]) for _, part in parts]
         if "mean" in names:
-            merged = functools.reduce(_merged, [(p["share"], cut(p["mean"]), cut(p["scatter"])) for _, p in parts])
+            moments = [(share, cut(p["mean"]), cut(p["scatter"])) for share, (_, p) in zip(shares, parts, strict=True)]
+            merged = functools.reduce(_merged, moments)
             found |= {"mean": merged[1], "epistemic": merged[2] / (self._predictor.chosen.correction or 1.0)}
         for name in names & {"aleatoric", "probabilities"}:
-            total = sum(part["share"] for _, part in parts)
-            found[name] = sum(cut(part[name]) * (part["share"] / total) for _, part in parts)
+            weighed = [cut(p[name]) * (share / sum(shares)) for share, (_, p) in zip(shares, parts, strict=True)]
+            found[name] = sum(weighed[1:], weighed[0])
         if site.classes == 2:
             found["probabilities"] = np.stack([1 - found["mean"], found["mean"]], axis=-1) if "mean" in found else None
         if "unit" in names:
