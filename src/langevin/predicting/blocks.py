@@ -9,36 +9,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from langevin.models.outline import unscaled_log_prob
-from langevin.models.wrappers import unwrapped
 from langevin.predicting.predictor import Predictor
-from langevin.predicting.sites import MANY_CLASSES, TWO_CLASSES, Site, keys_of
+from langevin.predicting.reduction import What, reduced
+from langevin.predicting.sites import Site
 
 # How many numbers of a site a block has, about; and how many bytes a block may take.
-NUMBERS_A_BLOCK = 2_000_000
+NUMBERS_A_BLOCK = 500_000
 MOST_BYTES = 400_000_000
-
-
-class What(NamedTuple):
-    """What is computed of the sites.
-
-    Attributes:
-        moments: Conditional means and variances, and class probabilities.
-        draws: "joint" for draws of all rows together; "by row" for draws of which each row's are right by themselves,
-            as quantiles need them; None for none.
-        density: Whether the log-density of what is observed is computed.
-    """
-
-    moments: bool = False
-    draws: str | None = None
-    density: bool = False
 
 
 class Piece(NamedTuple):
@@ -49,7 +32,8 @@ class Piece(NamedTuple):
         aleatoric: The mean, over draws, of the conditional variance; None if it is unknown.
         epistemic: The variance, over draws, of the conditional mean.
         probabilities: Of the classes, at the end.
-        draws: One value for each draw, at the end.
+        draws: One value for each draw, at the end; whole numbers of `unit`, from the mean, if there is a unit.
+        unit: What the draws are counted in, where they are codes.
         log_density: Of what is observed: the logarithm of the mean density, one value a row.
     """
 
@@ -58,6 +42,7 @@ class Piece(NamedTuple):
     epistemic: np.ndarray | None = None
     probabilities: np.ndarray | None = None
     draws: np.ndarray | None = None
+    unit: np.ndarray | None = None
     log_density: np.ndarray | None = None
 
 
@@ -131,10 +116,15 @@ class _Made:
         # A compiled program knows its sites, but not how many rows there are in all.
         asked = tuple(site._replace(shape=()) for site in predictor.asked)
         sizes = self.num_rows, self.num_draws, tuple((name, v.shape[1:]) for name, v in predictor.values.items())
-        return predictor.source.once((self._what, sizes, predictor.likeness, asked), self._lowered)
+        return predictor.source.once((self._asked_for, sizes, predictor.likeness, asked), self._lowered)
+
+    @property
+    def _asked_for(self) -> What:
+        """What is computed: parts of the draws have no mean in common, so that their draws are not codes around it."""
+        return self._what._replace(codes=self._what.codes and self.num_draws == len(self._predictor.chosen.index))
 
     def _lowered(self) -> Any:
-        function = functools.partial(_run, self._predictor, self._what)
+        function = functools.partial(reduced, self._predictor, self._asked_for)
         return (
             jax.jit(function)
             .lower(*self._arguments(0, 0, min(self.num_rows, self._predictor.columns.num_rows), 0))
@@ -191,12 +181,19 @@ class _Made:
 
         found: dict[str, Any] = {}
         names = set(parts[0][1])
+        # As numbers: arithmetic with an array of JAX's would be dispatched, and compiled, op by op.
+        shares = [float(part["share"]) for _, part in parts]
         if "mean" in names:
-            merged = functools.reduce(_merged, [(p["share"], cut(p["mean"]), cut(p["scatter"])) for _, p in parts])
+            moments = [(share, cut(p["mean"]), cut(p["scatter"])) for share, (_, p) in zip(shares, parts, strict=True)]
+            merged = functools.reduce(_merged, moments)
             found |= {"mean": merged[1], "epistemic": merged[2] / (self._predictor.chosen.correction or 1.0)}
         for name in names & {"aleatoric", "probabilities"}:
-            total = sum(part["share"] for _, part in parts)
-            found[name] = sum(cut(part[name]) * (part["share"] / total) for _, part in parts)
+            weighed = [cut(p[name]) * (share / sum(shares)) for share, (_, p) in zip(shares, parts, strict=True)]
+            found[name] = sum(weighed[1:], weighed[0])
+        if site.classes == 2:
+            found["probabilities"] = np.stack([1 - found["mean"], found["mean"]], axis=-1) if "mean" in found else None
+        if "unit" in names:
+            found["unit"] = cut(parts[0][1]["unit"])
         if "log_density" in names:
             found["log_density"] = functools.reduce(np.logaddexp, [cut(part["log_density"]) for _, part in parts])
         if "draws" in names:
@@ -225,96 +222,3 @@ def _merged(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> tuple[Any
 def _rounded(count: int) -> int:
     """The next power of two: other numbers of rows are then served by the same program."""
     return max(8, 1 << (count - 1).bit_length())
-
-
-def _run(
-    predictor: Predictor, what: What, inputs: Any, held: Any, values: Any, params: Any, words: Any, numbers: Any
-) -> Any:
-    """What is said of a batch of rows by some draws. For compiled code."""
-    index, shares, levels = numbers
-
-    def one(values: Mapping[str, Any], number: jax.Array, level: jax.Array) -> dict[str, dict[str, jax.Array]]:
-        keys = keys_of(*words)
-        keys = type(keys)(*(jax.random.fold_in(key, number) for key in keys))
-        trace = predictor.caller.trace(inputs, {**params, **values}, keys)
-        found = {site.name: _of_site(site, trace[site.name], what, level) for site in predictor.asked}
-        if held:
-            given = predictor.caller.trace({**inputs, **held}, {**params, **values}, keys)
-            for site in predictor.asked:
-                if not site.deterministic and given[site.name]["is_observed"]:
-                    found[site.name]["log_density"] = _row_sums(site, unscaled_log_prob(given[site.name]))
-        return found
-
-    found = jax.vmap(one)(values, index, levels)
-    return {site.name: _reduced(site, found[site.name], shares) for site in predictor.asked}
-
-
-def _of_site(site: Site, traced: Mapping[str, Any], what: What, level: jax.Array) -> dict[str, jax.Array]:
-    """What one draw says of a site, rows in front."""
-    value, found = traced["value"], {}
-    shape = jnp.shape(value)
-    front = functools.partial(_rows_first, site)
-    fn = None if site.deterministic else traced["fn"]
-    if what.moments and site.deterministic and not site.discrete:
-        found["mean"] = front(jnp.asarray(value))
-    elif what.moments and fn is not None:
-        if site.has_moments:
-            found["mean"] = front(jnp.broadcast_to(fn.mean, shape))
-            found["aleatoric"] = front(jnp.broadcast_to(fn.variance, shape))
-        elif not site.classes:
-            found["mean"] = front(jnp.asarray(value, jnp.result_type(float)))
-        if site.classes:
-            found["probabilities"] = front(_probabilities(fn, shape))
-    elif what.moments:
-        found["mean"] = front(jnp.asarray(value, jnp.result_type(float)))
-    if what.draws == "by row" and site.inverted:
-        found["draws"] = front(jnp.broadcast_to(unwrapped(fn).icdf(level), shape))
-    elif what.draws == "joint" or (what.draws == "by row" and not site.classes):
-        found["draws"] = front(jnp.asarray(value))
-    return found
-
-
-def _probabilities(fn: Any, shape: tuple[int, ...]) -> jax.Array:
-    base = unwrapped(fn)
-    if isinstance(base, TWO_CLASSES):
-        one = jnp.broadcast_to(base.probs, shape)
-        return jnp.stack([1 - one, one], axis=-1)
-    assert isinstance(base, MANY_CLASSES)
-    return jnp.broadcast_to(base.probs, (*shape, base.probs.shape[-1]))
-
-
-def _rows_first(site: Site, value: jax.Array) -> jax.Array:
-    return value if site.row_axis is None else jnp.moveaxis(value, site.row_axis, 0)
-
-
-def _row_sums(site: Site, log_prob: jax.Array) -> jax.Array:
-    """The log-density of each row: the sum over all else that a row has."""
-    if site.row_axis is None or site.row_axis >= jnp.ndim(log_prob):
-        return jnp.sum(log_prob)
-    return jnp.sum(log_prob, axis=tuple(axis for axis in range(jnp.ndim(log_prob)) if axis != site.row_axis))
-
-
-def _reduced(site: Site, found: Mapping[str, jax.Array], shares: jax.Array) -> dict[str, jax.Array]:
-    """Over the draws, which are in front."""
-    share = jnp.sum(shares)
-    out = {"share": share}
-    average = lambda x: jnp.tensordot(shares.astype(x.dtype), x, axes=1)  # noqa: E731
-    if "mean" in found:
-        # Around one of the draws: a large mean would cost its own rounding error a thousand times.
-        around = found["mean"][0]
-        mean = around + average(found["mean"] - around) / share
-        out |= {"mean": mean, "scatter": average((found["mean"] - mean) ** 2)}
-    if "aleatoric" in found and site.split:
-        out["aleatoric"] = average(found["aleatoric"]) / share
-    elif "aleatoric" in found:
-        # Conditional on more than the fitted sites: only the total is that of the prediction.
-        out["scatter"] = out["scatter"] + average(found["aleatoric"])
-    if "probabilities" in found:
-        out["probabilities"] = average(found["probabilities"]) / share
-    if "log_density" in found:
-        logs = jnp.where(shares > 0, jnp.log(jnp.where(shares > 0, shares, 1.0)), -jnp.inf)
-        shaped = logs.reshape(-1, *(1,) * (found["log_density"].ndim - 1))
-        out["log_density"] = jax.scipy.special.logsumexp(found["log_density"] + shaped, axis=0)
-    if "draws" in found:
-        out["draws"] = jnp.moveaxis(found["draws"], 0, -1)
-    return out

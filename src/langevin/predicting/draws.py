@@ -10,9 +10,10 @@ import numpy as np
 import xarray as xr
 
 from langevin.errors import SettingError
-from langevin.predicting.blocks import What, blocks_of
+from langevin.predicting.blocks import blocks_of
 from langevin.predicting.calling import ROWS
 from langevin.predicting.predictor import Predictor, predictor_of
+from langevin.predicting.reduction import What
 
 if TYPE_CHECKING:
     from langevin.result import Fit

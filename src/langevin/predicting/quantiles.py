@@ -42,7 +42,9 @@ def at(
     Between two draws it is interpolated, each draw in the middle of its share. A discrete quantity takes the least
     value that has at least this probability below or at it.
     """
-    return [_one(values, shares, p, discrete).astype(values.dtype, copy=False) for p in probabilities]
+    floating = values.dtype if values.dtype.kind == "f" else np.float64
+    found = [_one(values, shares, p, discrete) for p in probabilities]
+    return found if discrete else [value.astype(floating, copy=False) for value in found]
 
 
 def _one(values: np.ndarray, shares: np.ndarray | None, probability: float, discrete: bool) -> np.ndarray:

@@ -24,9 +24,10 @@ import numpy as np
 import pandas as pd
 
 from langevin.predicting import quantiles
-from langevin.predicting.blocks import Piece, What, blocks_of
+from langevin.predicting.blocks import Piece, blocks_of
 from langevin.predicting.observed import observed_values
 from langevin.predicting.predictor import predictor_of
+from langevin.predicting.reduction import What
 from langevin.predicting.sites import Site
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ SAME_ROW = 1e-2
 TWO_CLASSES = (dist.BernoulliProbs, dist.BernoulliLogits)
 MANY_CLASSES = (dist.CategoricalProbs, dist.CategoricalLogits)
 # Their quantile function costs less than a draw.
+LIGHT_TAILED = (dist.Normal, dist.Logistic, dist.Uniform, dist.HalfNormal)
 INVERTED = (dist.Normal, dist.Laplace, dist.Logistic, dist.Cauchy, dist.Gumbel, dist.Uniform, dist.HalfNormal)
 
 
@@ -44,6 +45,7 @@ class Site(NamedTuple):
         has_moments: Whether its distribution knows its mean and variance.
         split: Whether these follow from the fitted sites alone, so that uncertainty can be split.
         inverted: Whether draws for quantiles come from its quantile function.
+        light_tailed: Whether ten sds are further than any quantile that is asked for.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Site(NamedTuple):
     has_moments: bool
     split: bool
     inverted: bool
+    light_tailed: bool
 
     @property
     def front(self) -> tuple[str, ...]:
@@ -191,6 +194,7 @@ def _about(site: Mapping[str, Any]) -> dict[str, Any] | None:
             "discrete": not jnp.issubdtype(dtype, jnp.inexact),
             "has_moments": True,
             "inverted": False,
+            "light_tailed": False,
         }
     fn, base = site["fn"], unwrapped(site["fn"])
     if isinstance(base, dist.Unit):
@@ -201,7 +205,8 @@ def _about(site: Mapping[str, Any]) -> dict[str, Any] | None:
         "classes": classes,
         "discrete": bool(fn.support.is_discrete),
         "has_moments": not isinstance(base, MANY_CLASSES) and _has_moments(fn),
-        "inverted": type(base) in INVERTED and isinstance(base.event_shape, tuple) and not base.event_shape,
+        "inverted": type(base) in INVERTED,
+        "light_tailed": type(base) in LIGHT_TAILED,
     }
 
 
@@ -234,7 +239,7 @@ def _site(name: str, raw: _Raw, other: _Raw | None, row_plates: tuple[str, ...],
         row_axis = follow[0] if len(follow) == 1 else None
     if row_axis is not None and dims[row_axis] not in row_plates:
         dims[row_axis] = next((plate for plate in row_plates if plate not in TAKEN), ROWS)
-    kept = {key: about[key] for key in ("classes", "discrete", "has_moments", "inverted")}
+    kept = {key: about[key] for key in ("classes", "discrete", "has_moments", "inverted", "light_tailed")}
     return Site(name, shape, row_axis, tuple(dims), event_dim, about["type"] == "deterministic", split=True, **kept)
 
 

@@ -19,9 +19,10 @@ import xarray as xr
 
 from langevin.errors import SettingError
 from langevin.predicting import quantiles
-from langevin.predicting.blocks import Piece, What, blocks_of
+from langevin.predicting.blocks import Piece, blocks_of
 from langevin.predicting.draws import row_coords, row_dim
 from langevin.predicting.predictor import Predictor
+from langevin.predicting.reduction import What
 from langevin.predicting.sites import Site
 
 
@@ -36,7 +37,7 @@ def summarised(predictor: Predictor, probabilities: Sequence[float], batch_size:
     for probability in probabilities:
         if not 0 < probability < 1:
             raise SettingError(f"`predict`: `quantiles` must be between 0 and 1; got {probability}. Try (0.05, 0.95).")
-    what = What(True, "by row" if probabilities else None, bool(predictor.columns.held))
+    what = What(True, "by row" if probabilities else None, bool(predictor.columns.held), codes=True)
     num_rows, rows = predictor.columns.num_rows, row_dim(predictor)
     arrays: dict[str, np.ndarray] = {}
     dims: dict[str, tuple[str, ...]] = {}
@@ -67,6 +68,8 @@ def _columns(site: Site, piece: Piece, predictor: Predictor, probabilities: Sequ
     if piece.draws is not None:
         values, shares = quantiles.ordered(piece.draws, predictor.chosen.shares)
         quantities = quantiles.at(values, shares, probabilities, discrete=site.discrete)
+        if piece.unit is not None and piece.mean is not None:
+            quantities = [(piece.mean + piece.unit * value).astype(piece.mean.dtype) for value in quantities]
         found |= {f"q{100 * p:g}": value for p, value in zip(probabilities, quantities, strict=True)}
     if piece.probabilities is not None:
         if site.classes > 2 or piece.mean is None:
