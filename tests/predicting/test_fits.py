@@ -170,7 +170,7 @@ def test_arguments_that_cannot_be_left_out_are_named():
         made(case._replace(model=needs_y, data=data, draws=draws)).predict({"x": x})
     with pytest.raises(lv.ModelError, match=r"missing a required argument: 'x'"):
         made(case).predict({"y": x})
-    with pytest.raises(lv.DataError, match=r"no column that the program asks for: it has \['z'\]"):
+    with pytest.raises(lv.ModelError, match=r"argument: 'x'. `data` also has 'z', which no argument asks for"):
         made(case).predict({"z": x})
 
 

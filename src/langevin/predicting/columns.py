@@ -12,6 +12,7 @@ import numpy as np
 from numpyro import handlers
 from numpyro.ops.provenance import eval_provenance
 
+from langevin.data.levels import listed
 from langevin.data.table import Table
 from langevin.errors import ModelError
 from langevin.models.outline import HANDLERS, is_observed
@@ -59,10 +60,11 @@ def columns_of(
     try:
         inspect.signature(function).bind(**table.columns, **constants)
     except TypeError as error:
+        also = f" `data` also has {listed(table.left)}, which no argument asks for." if table.left else ""
         raise ModelError(
             f"`{who}`: the program cannot be called with the columns {sorted(table.columns)}"
-            f"{f' and the constants {sorted(constants)}' if constants else ''}: {error}. Add that column; or, if it is "
-            "what is to be predicted, let the argument have the default None."
+            f"{f' and the constants {sorted(constants)}' if constants else ''}: {error}.{also} Add that column; or, if "
+            "it is what is to be predicted, let the argument have the default None."
         ) from error
     except ValueError:
         pass
