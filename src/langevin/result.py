@@ -83,9 +83,9 @@ class Fit(Predictions, Pictures):
         Example:
             >>> import langevin as lv
             >>> normal = lv.Density(lambda m: -m**2 / 2, lambda m, rows: -(rows["x"] - m)**2 / 2, init=0.0)
-            >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, num_draws=100, progress=False)
+            >>> fit = lv.fit(normal, {"x": [1.0, 2.0, 3.0]}, progress=False)
             >>> dict(fit.with_groups("log_likelihood").tree["log_likelihood"].sizes)
-            {'chain': 4, 'draw': 100, 'rows': 3}
+            {'chain': 4, 'draw': 1000, 'rows': 3}
         """
         from langevin.criticism.groups import with_groups
 
