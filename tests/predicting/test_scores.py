@@ -125,8 +125,8 @@ def test_a_check_takes_evenly_spread_rows_and_weighs_draws():
     assert "50 of 150 rows" in repr(check)
     index = np.linspace(0, 149, 50).astype(int)
     assert check.table.loc[("y", "mean"), "observed"] == pytest.approx(case.data["y"][index].mean(), rel=1e-5)
-    # With all weight on the draws of a large first coefficient, the spread of the replicated data is larger.
-    weights = (case.draws["w"][:, 0] > 1.3).astype(float)
+    # With most weight on the draws of a large first coefficient, the spread of the replicated data is larger.
+    weights = np.where(case.draws["w"][:, 0] > 1.3, 20.0, 0.2)
     heavy = made(case, weights / weights.mean()).predictive_check()
     light = made(case).predictive_check()
     assert heavy.table.loc[("y", "sd"), "mean"] > light.table.loc[("y", "sd"), "mean"] + 0.1
