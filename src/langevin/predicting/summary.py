@@ -48,7 +48,8 @@ def summarised(predictor: Predictor, probabilities: Sequence[float], batch_size:
                 by_row = site.row_axis is not None
                 if prefix + name not in arrays:
                     whole = (num_rows, *value.shape[1:]) if by_row else value.shape
-                    arrays[prefix + name] = np.empty(whole, value.dtype)
+                    # In double precision, which people print.
+                    arrays[prefix + name] = np.empty(whole, np.float64 if value.dtype.kind == "f" else value.dtype)
                     single = (rows,) if by_row else ()
                     dims[prefix + name] = single if name == "log_predictive_density" else site.front
                 arrays[prefix + name][block.start : block.stop if by_row else None] = value
