@@ -16,8 +16,9 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 OF_FIT = (
-    *("model", "data", "method", "constants", "rows", "noncentred", "num_chains", "num_warmup", "num_draws", "thin"),
-    *("batch_size", "seed", "init", "progress", "cache", "store", "keep", "max_seconds"),
+    *("model", "data", "method", "constants", "rows", "missing", "dims", "coords", "noncentred", "num_chains"),
+    *("num_warmup", "num_draws", "thin", "batch_size", "seed", "init", "progress", "cache", "store", "keep"),
+    "max_seconds",
 )
 # What PyMC, Stan, NumPyro, Bambi and PyTorch call it.
 ELSEWHERE = {

@@ -142,12 +142,16 @@ class _Within(Messenger):
 
 
 def check_same_sites(trace: dict[str, Any], position: Mapping[str, Any]) -> None:
-    """Checks that the latent sites of a run are those of the position.
+    """Checks that the continuous latent sites of a run are those of the position; discrete ones may be summed out.
 
     A site that it lacks would be drawn once, when the program is compiled, and be a number from then on.
     """
-    latent = {name for name, site in trace.items() if site["type"] == "sample" and not is_observed(site)}
-    changed = latent ^ set(position)
+    latent = {
+        name
+        for name, site in trace.items()
+        if site["type"] == "sample" and not is_observed(site) and not site["fn"].support.is_discrete
+    }
+    changed = (latent - set(position)) | (set(position) - set(trace))
     if changed:
         raise ModelError(
             f"The program has not the same latent sites each time it is run: {min(changed)!r} comes and goes. Let "
