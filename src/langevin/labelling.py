@@ -83,7 +83,7 @@ def _target_and_rows(fit: Fit, data: Any) -> tuple[Posterior, Batch]:
         if set(table.columns) != set(fit.target.data):
             raise DataError(
                 f"`infer_discrete`: `data` must have the columns of the fit, {sorted(fit.target.data)}; got "
-                f"{sorted(table.columns)}."
+                f"{sorted([*table.columns, *table.left])}."
             )
         rows = {name: jnp.asarray(column) for name, column in table.columns.items()}
         return fit.target, rows
