@@ -116,7 +116,7 @@ def test_the_reason_for_a_density_that_is_not_finite():
         p = numpyro.sample("p", dist.Beta(1.0, 1.0))
         with plate(y):
             z = numpyro.sample("z", dist.Bernoulli(p))
-            numpyro.sample("y", dist.Exponential(1.0 + z, validate_args=False), obs=y)
+            numpyro.sample("y", dist.LogNormal(1.0 * z, 1.0, validate_args=False), obs=y)
 
     target = posterior(model, {"y": np.array([1.0, -1.0, 2.0])})
     assert target.explain({"p": jnp.zeros(())}, target.data).startswith("the log-probability of observed site 'y' is")

@@ -28,7 +28,7 @@ from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed
 
 MOST_LOOKS = 60
-LEAST_PAIRS, MOST_PAIRS = 2, 16
+LEAST_PAIRS, MOST_PAIRS = 2, 48
 # Products of a row's Hessian that a look may take, and all of them together.
 MOST_A_LOOK = 200_000_000
 MOST_LOOKED_AT = 8_000_000_000
