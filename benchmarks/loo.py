@@ -7,13 +7,10 @@ Writes benchmarks/results/loo.json.
 
 from __future__ import annotations
 
-import json
-import sys
 import warnings
 
 import machine
 import numpy as np
-import tables
 from gallery_rows import with_intercept
 from numpyro import distributions as dist
 from numpyro import plate, sample
@@ -55,8 +52,4 @@ def measure(quick: bool) -> dict:
 
 
 if __name__ == "__main__":
-    quick = "--quick" in sys.argv
-    found = machine.describe() | {"figures": measure(quick)}
-    print(json.dumps(found["figures"], indent=2))
-    if not quick:
-        (tables.RESULTS / "loo.json").write_text(json.dumps(found, indent=2) + "\n")
+    machine.main(measure)

@@ -10,7 +10,7 @@ from page import table
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-NAMES = ("sgld_throughput", "runs", "auto_step", "compile_time", "nuts", "vi", "trust")
+NAMES = ("sgld_throughput", "runs", "auto_step", "compile_time", "nuts", "vi", "predict", "loo", "trust")
 NUTS_LIBRARIES = ("langevin", "numpyro", "blackjax", "nutpie")
 
 INTRODUCTION = """# Benchmarks
@@ -27,7 +27,8 @@ def provenance(result: dict) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     machine = f"{result['cores']} cores (load {result['load_at_start']:.1f} at the start), {result['architecture']}"
     where = f"{machine}, Python {result['python']}"
-    return f"Measured on {result['date']} in {result['minutes']:.1f} minutes; {where}; {versions}."
+    minutes = f" in {result['minutes']:.1f} minutes" if "minutes" in result else ""
+    return f"Measured on {result['date']}{minutes}; {where}; {versions}."
 
 
 def sgld_throughput(figures: dict) -> str:
@@ -335,7 +336,49 @@ which are the same for all: what differs is how they are scheduled, the passes o
 {figures.get("note", "")}""".rstrip()
 
 
+def predict(figures: dict) -> str:
+    """Seconds of each contestant, and the memory."""
+    contests, peak = figures["contests"], figures["memory"]
+    names = list(contests[0]["seconds"])
+    rows = [[name, *(f"{contest['seconds'][name]:.2f}" for contest in contests)] for name in names]
+    for key, what in (
+        ("ratio_to_predictive", "Predictive / langevin"),
+        ("ratio_to_the_same_summary", "Predictive with the same summary / langevin"),
+    ):
+        rows.append([what, *(f"{contest[key]:.1f}" for contest in contests)])
+    return f"""## How fast is prediction?
+
+{contests[0]["num_draws"]:,} draws of a regression on {contests[0]["num_rows"]:,} new rows, warm: seconds, medians of alternating calls. `fit.predict`
+gives mean, sd with its parts, three quantiles or class probabilities, in bounded memory; NumPyro's `Predictive` gives draws, and holds them all. "Then
+NumPy's summary" adds mean, sd and the same quantiles of these.
+
+{table(["contestant", *(contest["outcome"] for contest in contests)], rows)}
+
+{peak["num_rows"]:,} rows by {contests[0]["num_draws"]:,} draws took {peak["megabytes"]:,.0f} MB more than before, and {peak["seconds"]:.1f} s."""
+
+
+def loo(figures: dict) -> str:
+    """Errors of samples, and what they say of them."""
+    rows = [
+        [
+            count,
+            f"{figures[count]['root mean square']:.2f}",
+            f"{figures[count]['root mean square said']:.2f}",
+            f"{100 * figures[count]['within two']:.0f} %",
+        ]
+        for count in ("200", "1000")
+    ]
+    return f"""## How good is cross-validation on a sample of the rows?
+
+`fit.loo(num_rows=...)` against `fit.loo()` on all {figures["rows"]:,} rows of a linear regression with heavy-tailed noise, elpd {figures["elpd"]:,.1f}
+(se {figures["se"]:,.0f}), 20 seeds: the error of the sample, what it says of it, and how often it is within two of these.
+
+{table(["rows in the sample", "error (root mean square)", "said", "within two"], rows)}"""
+
+
 RENDERERS = {
+    "predict": predict,
+    "loo": loo,
     "vi": vi,
     "sgld_throughput": sgld_throughput,
     "runs": runs,
