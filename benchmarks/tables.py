@@ -348,13 +348,15 @@ def predict(figures: dict) -> str:
         rows.append([what, *(f"{contest[key]:.1f}" for contest in contests)])
     return f"""## How fast is prediction?
 
-{contests[0]["num_draws"]:,} draws of a regression on {contests[0]["num_rows"]:,} new rows, warm: seconds, medians of alternating calls. `fit.predict`
-gives mean, sd with its parts, three quantiles or class probabilities, in bounded memory; NumPyro's `Predictive` gives draws, and holds them all. "Then
-NumPy's summary" adds mean, sd and the same quantiles of these.
+{contests[0]["num_draws"]:,} draws of a regression on {contests[0]["num_rows"]:,} new rows, warm: seconds, medians of
+alternating calls. `fit.predict` gives mean, sd with its parts, three quantiles or class probabilities, in bounded
+memory; NumPyro's `Predictive` gives draws, and holds them all. "Then NumPy's summary" adds mean, sd and the same
+quantiles of these.
 
 {table(["contestant", *(contest["outcome"] for contest in contests)], rows)}
 
-{peak["num_rows"]:,} rows by {contests[0]["num_draws"]:,} draws took {peak["megabytes"]:,.0f} MB more than before, and {peak["seconds"]:.1f} s."""
+{peak["num_rows"]:,} rows by {contests[0]["num_draws"]:,} draws took {peak["megabytes"]:,.0f} MB more than before, and
+{peak["seconds"]:.1f} s."""
 
 
 def loo(figures: dict) -> str:
@@ -370,8 +372,9 @@ def loo(figures: dict) -> str:
     ]
     return f"""## How good is cross-validation on a sample of the rows?
 
-`fit.loo(num_rows=...)` against `fit.loo()` on all {figures["rows"]:,} rows of a linear regression with heavy-tailed noise, elpd {figures["elpd"]:,.1f}
-(se {figures["se"]:,.0f}), 20 seeds: the error of the sample, what it says of it, and how often it is within two of these.
+`fit.loo(num_rows=...)` against `fit.loo()` on all {figures["rows"]:,} rows of a linear regression with heavy-tailed
+noise, elpd {figures["elpd"]:,.1f} (se {figures["se"]:,.0f}), 20 seeds: the error of the sample, what it says of it, and
+how often it is within two of these.
 
 {table(["rows in the sample", "error (root mean square)", "said", "within two"], rows)}"""
 
