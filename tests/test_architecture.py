@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "langevin"
 # A module may import from its own room and from the rooms above it in this list.
 ROOMS = [
     ("errors",),
-    ("checks", "contracts", "culprit", "forks", "names"),
+    ("checks", "contracts", "culprit", "forks", "spelling"),
     ("run",),
     ("posterior",),
     ("keys", "ratios"),

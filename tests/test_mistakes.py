@@ -14,7 +14,7 @@ import pytest
 from numpyro.contrib.control_flow import scan
 
 import langevin as lv
-from langevin import names
+from langevin import spelling
 from langevin.data.table import as_table
 from langevin.models.program import Program
 
@@ -627,9 +627,9 @@ def test_arguments(call, culprit):
 
 
 def test_names_of_arguments():
-    assert tuple(inspect.signature(lv.fit).parameters) == names.OF_FIT
-    known = {*names.OF_FIT, *inspect.signature(lv.SGLD).parameters, *inspect.signature(lv.NUTS).parameters}
-    assert set(names.ELSEWHERE.values()) <= known
+    assert tuple(inspect.signature(lv.fit).parameters) == spelling.OF_FIT
+    known = {*spelling.OF_FIT, *inspect.signature(lv.SGLD).parameters, *inspect.signature(lv.NUTS).parameters}
+    assert set(spelling.ELSEWHERE.values()) <= known
     assert "step_size" in inspect.signature(lv.SGLD).parameters
     with pytest.raises(AttributeError) as raised:
         lv.nuts  # noqa: B018

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from langevin import checks, names
+from langevin import checks, spelling
 from langevin.data.batches import Batches, Layout
 from langevin.data.table import Missing
 from langevin.engines.estimates import Gradients, gradients_of
@@ -40,7 +40,7 @@ def _belongs_to_method(name: str) -> str:
     return f"It is a setting of the method: lv.{example}({name}=...), in place of its name." if having else ""
 
 
-@functools.partial(names.checked, name="fit", homes=_belongs_to_method)
+@functools.partial(spelling.checked, name="fit", homes=_belongs_to_method)
 def fit(
     model: Callable[..., Any] | Density,
     data: Any = None,
@@ -152,7 +152,7 @@ def fit(
     return run.into_store(created, progress, max_seconds)
 
 
-@functools.partial(names.checked, name="resume")
+@functools.partial(spelling.checked, name="resume")
 def resume(
     path: str | Path,
     model: Callable[..., Any] | Density,
@@ -213,7 +213,7 @@ def resume(
     return run.into_store(opened, progress, max_seconds)
 
 
-@functools.partial(names.checked, name="elbo_gradients")
+@functools.partial(spelling.checked, name="elbo_gradients")
 def elbo_gradients(
     model: Callable[..., Any] | Density,
     data: Any = None,

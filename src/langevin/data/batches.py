@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin import checks, names
+from langevin import checks, spelling
 from langevin.errors import SettingError
 from langevin.keys import at_step
 from langevin.posterior import Batch, Key
@@ -121,7 +121,7 @@ class Batches:
         return ((offset + slice_ * self.size) % num_data).astype(jnp.int32)
 
 
-names.check_keywords(Batches)
+spelling.check_keywords(Batches)
 
 
 class Layout:

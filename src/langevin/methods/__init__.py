@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from langevin import checks, names
+from langevin import checks, spelling
 from langevin.errors import SettingError
 from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
 from langevin.methods.base import Method
@@ -68,7 +68,7 @@ def as_method(method: str | Method) -> Method:
     if isinstance(method, str):
         if method.lower() in BY_NAME:
             return BY_NAME[method.lower()]()
-        meant = names.nearest(method, BY_NAME)
+        meant = spelling.nearest(method, BY_NAME)
         remedy = f" Did you mean {meant!r}?" if meant else ""
         raise SettingError(f"`method`: {method!r} is not known.{remedy} Known are {', '.join(map(repr, BY_NAME))}.")
     if isinstance(method, type) and issubclass(method, Method):
@@ -84,12 +84,12 @@ def as_method(method: str | Method) -> Method:
 
 
 def _belongs_to_fit(name: str) -> str:
-    meant = name if name in names.OF_FIT else names.ELSEWHERE.get(name)
-    return f"It goes to lv.fit: lv.fit(model, data, method, {meant}=...)." if meant in names.OF_FIT else ""
+    meant = name if name in spelling.OF_FIT else spelling.ELSEWHERE.get(name)
+    return f"It goes to lv.fit: lv.fit(model, data, method, {meant}=...)." if meant in spelling.OF_FIT else ""
 
 
 for _make in BY_NAME.values():
-    names.check_keywords(type(_make()), _belongs_to_fit)
+    spelling.check_keywords(type(_make()), _belongs_to_fit)
 
 
 # What settings may consist of, by name: a run on disk is rebuilt from these, and from nothing else.

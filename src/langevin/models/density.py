@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin import culprit, names
+from langevin import culprit, spelling
 from langevin.data.table import Table, as_arrays, as_table
 from langevin.errors import ModelError
 from langevin.posterior import Batch, Centring, Model, Position, Posterior
@@ -180,7 +180,7 @@ class Density:
         return "the gradient is not finite there"
 
 
-names.check_keywords(Density)
+spelling.check_keywords(Density)
 
 
 def _abstract(table: Table, num_rows: int) -> dict[str, jax.ShapeDtypeStruct]:

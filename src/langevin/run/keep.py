@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin import culprit, names
+from langevin import culprit, spelling
 from langevin.errors import SettingError
 
 
@@ -85,7 +85,7 @@ class Keep:
         return value.astype(jnp.float16) if self.precision == "half" and is_float else value
 
 
-names.check_keywords(Keep)
+spelling.check_keywords(Keep)
 
 
 def as_keep(keep: Any) -> Keep:
