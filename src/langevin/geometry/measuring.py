@@ -116,8 +116,6 @@ def evened(metric: Metric | None, noise: Position) -> tuple[Metric | None, Posit
     times = lambda tree: jax.tree.map(lambda leaf, part: np.asarray(leaf) * part, tree, share)  # noqa: E731
     slower = float(np.quantile(flattened(share), SLOW))
     if isinstance(metric, Wheel):
-        # Globals are few, and what people look at.
-        slower = min(slower, float(flattened(share)[metric.hub].min()))
         return metric.narrowed(np.sqrt(flattened(share))), times(noise), slower
     return Diagonal(times(metric.variance)), times(noise), slower
 
