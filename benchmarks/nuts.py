@@ -268,6 +268,9 @@ def measure(quick: bool, models: str | None = None) -> dict:
     """All of it, or some models, separated by commas."""
     counts = (200, 200) if quick else (1000, 1000)
     names = models.split(",") if models else ["eight_schools_noncentred", "mixture"] if quick else list(PROBLEMS)
+    for name in names:
+        # What data a problem lacks is said before the first run, not after an hour.
+        _ = PROBLEMS[name].arguments
     found = {name: compare(name, counts, 1 if quick else REPEATS.get(name, 2)) for name in names}
     return {
         "num_warmup": counts[0],
