@@ -9,7 +9,7 @@ def test_the_test_has_its_level(count):
     """Of uniform numbers, one in ten has a p-value up to 0.1, and a tenth leaves the 90 % band."""
     generator = np.random.default_rng(count)
     numbers = generator.random((500, count))
-    p_values = np.array([uniform.test_uniform(each).p_value for each in numbers])
+    p_values = np.array([uniform.uniformity(each).p_value for each in numbers])
     # Counts are whole numbers, so that the test is a little careful.
     assert np.mean(p_values <= 0.1) == pytest.approx(0.09, abs=4 * np.sqrt(0.09 / 500))
     band = uniform.band(count, 0.9)
@@ -23,6 +23,6 @@ def test_the_test_has_its_level(count):
 )
 def test_what_is_not_uniform_is_found(shape, sign):
     numbers = np.random.default_rng(0).beta(*shape, 150)
-    test = uniform.test_uniform(numbers)
+    test = uniform.uniformity(numbers)
     assert test.p_value < 0.001
     assert getattr(test, sign[0]) * sign[1] > 3

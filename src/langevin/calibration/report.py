@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from langevin.calibration.uniform import Test, band, test_uniform
+from langevin.calibration.uniform import Test, band, uniformity
 from langevin.errors import SettingError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Calibration:
     @functools.cached_property
     def tests(self) -> dict[str, Test]:
         """For each parameter, how far it is from uniform."""
-        return {name: test_uniform(values) for name, values in self.places.items()}
+        return {name: uniformity(values) for name, values in self.places.items()}
 
     @property
     def miscalibrated(self) -> list[str]:

@@ -59,13 +59,13 @@ def band(count: int, probability: float) -> Band:
     return Band(points, low / count, high / count)
 
 
-def test_uniform(numbers: np.ndarray) -> Test:
+def uniformity(numbers: np.ndarray) -> Test:
     """Tests numbers from 0 to 1.
 
     Example:
         >>> import numpy as np
         >>> numbers = (np.arange(200) + 0.5) / 200
-        >>> test_uniform(numbers).p_value > 0.9, test_uniform(numbers**2).p_value < 0.01
+        >>> uniformity(numbers).p_value > 0.9, uniformity(numbers**2).p_value < 0.01
         (True, True)
     """
     count = len(numbers)

@@ -87,8 +87,8 @@ def vectors(layout: Layout, factor: Any, signs: Any = None) -> np.ndarray:
     num_hub = len(layout.hub)
     rows[:num_hub, list(layout.hub)] = factor["hub"].T
     at = num_hub
-    for number, (part, (to_hub, own)) in enumerate(zip(layout.spokes, factor["spokes"], strict=True)):
-        rows[:num_hub, part.grid] = np.moveaxis(to_hub, 2, 0)
+    for number, (part, (onto, own)) in enumerate(zip(layout.spokes, factor["spokes"], strict=True)):
+        rows[:num_hub, part.grid] = np.moveaxis(onto, 2, 0)
         for column in range(part.width):
             sign = 1.0 if signs is None else signs[number][:, None]
             rows[at, part.grid] = sign * own[:, :, column]
@@ -101,10 +101,10 @@ def times(layout: Layout, factor: Any, noise: np.ndarray) -> np.ndarray:
     of_hub = noise[..., list(layout.hub)]
     moved = np.zeros_like(noise)
     moved[..., list(layout.hub)] = of_hub @ factor["hub"].T
-    for part, (to_hub, own) in zip(layout.spokes, factor["spokes"], strict=True):
+    for part, (onto, own) in zip(layout.spokes, factor["spokes"], strict=True):
         index = part.grid
         moved[..., index] = np.einsum("jab,...jb->...ja", own, noise[..., index]) + np.einsum(
-            "jah,...h->...ja", to_hub, of_hub
+            "jah,...h->...ja", onto, of_hub
         )
     return moved
 
@@ -113,8 +113,8 @@ def variances(layout: Layout, factor: Any) -> np.ndarray:
     """Of each coordinate."""
     found = np.zeros(layout.size)
     found[list(layout.hub)] = np.sum(factor["hub"] ** 2, axis=1)
-    for part, (to_hub, own) in zip(layout.spokes, factor["spokes"], strict=True):
-        found[part.grid] = np.sum(to_hub**2, axis=2) + np.sum(own**2, axis=2)
+    for part, (onto, own) in zip(layout.spokes, factor["spokes"], strict=True):
+        found[part.grid] = np.sum(onto**2, axis=2) + np.sum(own**2, axis=2)
     return found
 
 
@@ -182,10 +182,10 @@ def _step(layout: Layout, factor: Any, curvature: Any, slope: Any, share: float)
         values = np.clip(values, gaussian.MOST_STRETCH**-2, gaussian.MOST_STRETCH**2)
         inverse = np.einsum("jab,jb,jcb->jac", turn, 1 / values, turn)
         root = np.einsum("jab,jb,jcb->jac", turn, values**-0.5, turn)
-        onto = np.einsum("jab,jbh->jah", inverse, cross)
-        complement = complement - np.einsum("jah,jak->hk", cross, onto)
-        right = right - np.einsum("jah,ja->h", onto, own_slope)
-        solved.append((onto, inverse, root, own_slope))
+        pull = np.einsum("jab,jbh->jah", inverse, cross)
+        complement = complement - np.einsum("jah,jak->hk", cross, pull)
+        right = right - np.einsum("jah,ja->h", pull, own_slope)
+        solved.append((pull, inverse, root, own_slope))
     values, turn = np.linalg.eigh((complement + complement.T) / 2)
     values = np.clip(values, gaussian.MOST_STRETCH**-2, gaussian.MOST_STRETCH**2)
     root_hub = (turn * values**-0.5) @ turn.T
@@ -193,11 +193,11 @@ def _step(layout: Layout, factor: Any, curvature: Any, slope: Any, share: float)
     step_hub = turn @ ((turn.T @ right) / values)
     white[list(layout.hub)] = step_hub
     new_spokes = []
-    for part, (to_hub, own), (onto, inverse, root, own_slope) in zip(
+    for part, (onto, own), (pull, inverse, root, own_slope) in zip(
         layout.spokes, factor["spokes"], solved, strict=True
     ):
-        white[part.grid] = np.einsum("jab,jb->ja", inverse, own_slope) - onto @ step_hub
-        new_spokes.append(((to_hub - np.einsum("jab,jbh->jah", own, onto)) @ root_hub, own @ root))
+        white[part.grid] = np.einsum("jab,jb->ja", inverse, own_slope) - pull @ step_hub
+        new_spokes.append(((onto - np.einsum("jab,jbh->jah", own, pull)) @ root_hub, own @ root))
     moved = share * times(layout, factor, white)
     return moved, {"hub": factor["hub"] @ root_hub, "spokes": tuple(new_spokes)}
 
@@ -229,7 +229,5 @@ def triangular(factor: Any) -> Any:
     """The same covariance with triangular L and C_j."""
     hub = np.linalg.cholesky(factor["hub"] @ factor["hub"].T)
     turn = np.linalg.solve(hub, factor["hub"])
-    spokes = tuple(
-        (to_hub @ turn.T, np.linalg.cholesky(own @ np.swapaxes(own, 1, 2))) for to_hub, own in factor["spokes"]
-    )
+    spokes = tuple((onto @ turn.T, np.linalg.cholesky(own @ np.swapaxes(own, 1, 2))) for onto, own in factor["spokes"])
     return {"hub": hub, "spokes": spokes}
