@@ -108,8 +108,15 @@ def test_parts_of_the_rows_add_up():
     value, gradient, curvature = evaluating.summed(evaluating.curvatures(20, target, points, example, None))
     np.testing.assert_allclose(value, whole[0], rtol=1e-5)
     np.testing.assert_allclose(gradient, whole[1], rtol=1e-5)
-    hessian = jax.hessian(lambda x: target.log_density({"w": x}))(jnp.asarray(points[0]))
-    np.testing.assert_allclose(curvature[0], -hessian, rtol=1e-4)
+    hessian = jax.vmap(jax.hessian(lambda x: target.log_density({"w": x})))(jnp.asarray(points))
+    np.testing.assert_allclose(curvature, -hessian, rtol=1e-4)
+    vectors = np.array([[1.0, 0.0, 2.0], [0.5, -1.0, 0.0]], np.float32)
+    for num_rows in (None, 20):
+        static = evaluating.Products(2, 2, num_rows)
+        seen, products = evaluating.products(static, target, points, vectors, example)
+        for one, other in zip(whole, evaluating.summed(seen), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+        np.testing.assert_allclose(products, vectors @ np.mean(hessian, axis=0), rtol=1e-4, atol=1e-4)
 
 
 def test_many_coordinates_by_minibatches():

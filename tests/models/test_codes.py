@@ -18,7 +18,7 @@ def test_a_plate_of_another_size_than_the_data(method):
         with numpyro.plate("rows", 10):
             numpyro.sample("y", dist.Normal(w * x, 1.0), obs=y)
 
-    with pytest.raises(lv.ModelError, match=r"Site 'y' cannot be made, at .*test_mistakes.*\(10,\), \(12,\).*x\.shape"):
+    with pytest.raises(lv.ModelError, match=r"Site 'y' cannot be made, at .*test_codes.*\(10,\), \(12,\).*x\.shape"):
         fit(model, {"x": X, "y": Y}, method)
 
 
