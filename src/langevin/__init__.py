@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
     from langevin.methods import HMC, MALA, MAP, NUTS, RWM, SGHMC, SGLD, SGNHT, VI, CyclicalSGHMC, CyclicalSGLD, RMSprop
     from langevin.models.density import Density
+    from langevin.models.networks import likelihoods
+    from langevin.models.networks.network import Network
+    from langevin.models.networks.priors import FanIn, ScaleMixture
     from langevin.posterior import Posterior
     from langevin.predicting.prior import prior_predictive
     from langevin.result import Fit
@@ -43,12 +46,14 @@ _HOMES = {
     "CyclicalSGLD": "langevin.methods",
     "DataError": "langevin.errors",
     "Density": "langevin.models.density",
+    "FanIn": "langevin.models.networks.priors",
     "Fit": "langevin.result",
     "Keep": "langevin.run.keep",
     "LangevinError": "langevin.errors",
     "LangevinWarning": "langevin.errors",
     "MAP": "langevin.methods",
     "ModelError": "langevin.errors",
+    "Network": "langevin.models.networks.network",
     "Polynomial": "langevin.kernels.schedules",
     "Posterior": "langevin.posterior",
     "RMSprop": "langevin.methods",
@@ -60,6 +65,7 @@ _HOMES = {
     "SGLD": "langevin.methods",
     "SGNHT": "langevin.methods",
     "SamplingError": "langevin.errors",
+    "ScaleMixture": "langevin.models.networks.priors",
     "SettingError": "langevin.errors",
     "StoreError": "langevin.errors",
     "VI": "langevin.methods",
@@ -69,6 +75,12 @@ _HOMES = {
     "load": "langevin.store",
     "prior_predictive": "langevin.predicting.prior",
     "resume": "langevin.inference",
+}
+
+_ROOMS = {
+    "diagnostics": "langevin.diagnostics",
+    "kernels": "langevin.kernels",
+    "likelihoods": "langevin.models.networks.likelihoods",
 }
 
 __all__ = [
@@ -89,15 +101,18 @@ __all__ = [
     "CyclicalSGLD",
     "DataError",
     "Density",
+    "FanIn",
     "Fit",
     "Keep",
     "LangevinError",
     "LangevinWarning",
     "ModelError",
+    "Network",
     "Polynomial",
     "Posterior",
     "RMSprop",
     "SamplingError",
+    "ScaleMixture",
     "SettingError",
     "StoreError",
     "calibrate",
@@ -105,6 +120,7 @@ __all__ = [
     "elbo_gradients",
     "fit",
     "kernels",
+    "likelihoods",
     "load",
     "prior_predictive",
     "resume",
@@ -114,8 +130,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
-    elif name in ("diagnostics", "kernels"):
-        value = importlib.import_module(f"langevin.{name}")
+    elif name in _ROOMS:
+        value = importlib.import_module(_ROOMS[name])
     else:
         # With the module, Python says which name was probably meant.
         raise AttributeError(f"module 'langevin' has no attribute {name!r}", name=name, obj=sys.modules[__name__])

@@ -49,6 +49,9 @@ class Model:
         observed: The sites that have a given value.
         labels: The discrete sites that were summed out, if there are any (`langevin.models.enumeration`).
         left_out: The names that are not reported, because they depend on the rows of a minibatch.
+        judged_by: The names by which it is judged whether chains have mixed, and that are shown; empty for all.
+        remark: What the target is, where it is not the posterior.
+        network: The `lv.Network`, if the model is one: engines ask it for layers, and take other defaults.
     """
 
     terms: Callable[[Position, Batch, Centring], tuple[jax.Array, jax.Array]]
@@ -65,6 +68,9 @@ class Model:
     observed: tuple[str, ...] = ()
     labels: Any = None
     left_out: tuple[str, ...] = ()
+    judged_by: tuple[str, ...] = ()
+    remark: str = ""
+    network: Any = None
 
 
 @jax.tree_util.register_dataclass

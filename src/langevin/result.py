@@ -168,13 +168,20 @@ class Fit(Predictions, Pictures):
         unconstrained = "unconstrained_posterior"
         draws = self.tree[unconstrained].to_dataset() if unconstrained in self.tree else None
         settings = self.settings
-        return judge(Result(self.posterior, self.stats, draws, settings["method"]), settings["evidence"])
+        judged_by = tuple(settings.get("judged_by", ()))
+        return judge(Result(self.posterior, self.stats, draws, settings["method"], judged_by), settings["evidence"])
+
+    @property
+    def shown(self) -> list[str]:
+        """The names that summaries and pictures show: of a network not its weights, which mean nothing one by one."""
+        judged_by = [name for name in self.settings.get("judged_by", ()) if name in self.posterior]
+        return judged_by or [str(name) for name in self.posterior]
 
     def summary(self, names: list[str] | None = None, probability: float = 0.89) -> pd.DataFrame:
         """Weighted mean, sd, equal-tailed interval, effective size, Monte Carlo error and R-hat, one row a coordinate.
 
         Args:
-            names: The sites to show; all by default.
+            names: The sites to show; all by default, but of a network its predictions at some rows, not its weights.
             probability: Of the interval.
         """
         import pandas as pd
@@ -186,7 +193,7 @@ class Fit(Predictions, Pictures):
                 raise SettingError(f"`summary`: there is no {name!r}; there are {', '.join(map(str, self.posterior))}.")
         weights = self.weights.values
         tables = []
-        for name in names or map(str, self.posterior):
+        for name in names or self.shown:
             site = self.posterior[name]
             draws = site.values
             if draws.dtype.kind == "b":
@@ -244,9 +251,7 @@ class Fit(Predictions, Pictures):
     def __repr__(self) -> str:
         sizes = self.posterior.sizes
         method = self.settings["method"]["name"]
-        lines = [
-            f"Fit by {method}: {sizes['chain']} chains x {sizes['draw']} draws of {', '.join(map(str, self.posterior))}"
-        ]
+        lines = [f"Fit by {method}: {sizes['chain']} chains x {sizes['draw']} draws of {', '.join(self.shown)}"]
         lines += [f"  {line}" for line in repr(self.verdict).splitlines()]
         if self.settings.get("rows_left_out"):
             lines.append(f"  {self.settings['rows_left_out']}")

@@ -162,7 +162,8 @@ class Run(NamedTuple):
         return outcome, ran.interrupted
 
     def _settings(self, outcome: Outcome, num_draws: int) -> dict[str, Any]:
-        sentences = (self.method.approximation(self.plan), outcome.remark)
+        model = self.target.model if isinstance(self.target, Posterior) else None
+        sentences = (self.method.approximation(self.plan), outcome.remark, "" if model is None else model.remark)
         return {
             "method": describe(self.method),
             "num_chains": self.plan.num_chains,
@@ -177,6 +178,7 @@ class Run(NamedTuple):
             "levels": self.table.levels,
             "counts": self.table.counts,
             "left_out": self.target.left_out,
+            "judged_by": () if model is None else model.judged_by,
             "seed": self.asked.seed,
             "keep": describe(self.plan.keep),
             "approximation": " ".join(sentence for sentence in sentences if sentence),

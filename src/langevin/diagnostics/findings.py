@@ -103,12 +103,20 @@ class Result(NamedTuple):
         stats: What was told at each draw: `weight`, zero after a chain stopped, and `lp`.
         unconstrained: The unconstrained draws, if they were kept.
         method: The description of the method: its name and settings.
+        judged_by: The names by which it is judged whether chains have mixed; empty for all.
     """
 
     posterior: xr.Dataset
     stats: xr.Dataset
     unconstrained: xr.Dataset | None = None
     method: Mapping[str, Any] = MappingProxyType({})
+    judged_by: tuple[str, ...] = ()
+
+    @property
+    def judged(self) -> xr.Dataset:
+        """The draws by which mixing is judged: of a network its predictions, since weights may trade places."""
+        chosen = [name for name in self.judged_by if name in self.posterior]
+        return self.posterior[chosen] if chosen else self.posterior
 
     @property
     def stopped(self) -> np.ndarray:
@@ -120,8 +128,10 @@ class Result(NamedTuple):
     def running(self) -> Result:
         """The chains that did not stop; of very many draws, evenly spread ones."""
         fine = self.stopped < 0
-        numbers = sum(values.size for values in self.posterior.values())
+        numbers = sum(values.size for values in self.judged.values())
         every = int(np.clip(numbers // MOST_NUMBERS, 1, max(self.posterior.sizes["draw"] // LEAST_LOOKED_AT, 1)))
         chosen = {"chain": fine, "draw": slice(None, None, every)}
         unconstrained = None if self.unconstrained is None else self.unconstrained.isel(chosen)
-        return Result(self.posterior.isel(chosen), self.stats.isel(chosen), unconstrained, self.method)
+        return self._replace(
+            posterior=self.posterior.isel(chosen), stats=self.stats.isel(chosen), unconstrained=unconstrained
+        )

@@ -127,7 +127,7 @@ def _least_size(weights: np.ndarray) -> float:
 
 def _worst(result: Result, weights: np.ndarray, together: int) -> Worst:
     worst = Worst()
-    sites = [values for values in result.posterior.values() if values.dtype.kind == "f"]
+    sites = [values for values in result.judged.values() if values.dtype.kind == "f"]
     num_coordinates = sum(values[0, 0].size for values in sites)
     together = _groups(len(weights), together)
     for values in sites:

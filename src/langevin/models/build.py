@@ -10,6 +10,7 @@ from langevin.errors import SettingError
 from langevin.models.callables import as_program
 from langevin.models.density import Density
 from langevin.models.joint import Joint
+from langevin.models.networks.network import Network
 from langevin.models.program import Noncentred, Program
 from langevin.posterior import Posterior
 
@@ -53,4 +54,6 @@ def target_of(
                 "`VI`: guides and distributions by site are for NumPyro programs, not for an lv.Density."
             )
         return model.posterior(table, minibatch=minibatch)
-    return Program(as_program(model), constants, rows, noncentred).target(table, needs.target, minibatch=minibatch)
+    program = Program(as_program(model), constants, rows, noncentred)
+    target = program.target(table, needs.target, minibatch=minibatch)
+    return model.target(target, table) if isinstance(model, Network) else target

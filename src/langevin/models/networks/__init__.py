@@ -1,0 +1,1 @@
+"""Networks as programs: what a user brings, its likelihood, the priors of its weights."""
