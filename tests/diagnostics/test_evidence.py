@@ -54,6 +54,9 @@ class Case(NamedTuple):
 
 
 STEPS = np.full(GOOD.shape, 7)
+# So many coordinates that the ratios of any q are worthless.
+WIDE = np.random.default_rng(1).normal(size=(NUM_CHAINS, NUM_DRAWS, 1000)).astype(np.float32)
+MANY = result()._replace(unconstrained=xr.Dataset({"z": ((*DIMS, "z_dim_0"), WIDE)}))
 BLOWN_UP = replaced(np.nan, (2, slice(100, None)))
 LOST = np.array([-1, -1, 107, -1])
 
@@ -155,6 +158,7 @@ CASES = {
         # Ratios that are worth so few draws tell nothing else.
         Case(["far off"], {"khat": 0.6, "efficiency": 0.01, "count": 4000}),
         Case(["unchecked"], {"khat": 0.6, "efficiency": 0.15, "count": 4000}),
+        Case(["unchecked"], {"khat": 3.0, "efficiency": 0.0003, "count": 4000}, MANY),
         Case([], {"khat": None, "efficiency": 0.1, "count": 20}),
         Case(["far off"], {"khat": np.inf, "efficiency": 0.0, "count": 4000}),
     ],

@@ -62,6 +62,23 @@ def test_draws_of_another_distribution_drift(mean, sd, name):
         assert drift_of(mean, sd, seed)[name] > 0.1
 
 
+def test_arms_that_the_draws_stop_short_of_are_seen():
+    """Of a banana, draws of its middle: steps that fit there are rejected in the arms, so few steps do not show it."""
+    density = lv.Density(lambda x: -(x[0] ** 2) / 2 - ((x[1] - x[0] ** 2) / 0.3) ** 2 / 2, init=jnp.zeros(2))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=20_000)
+    every = np.stack([x, x**2 + 0.3 * rng.normal(size=len(x))], axis=-1).astype(np.float32)
+    middle = every[np.abs(x) < 1.5]
+    tuning = Tuning(metric=None, stiffest=12.0)
+    for draws, least, most in ((every, 0.0, 0.06), (middle, 0.1, np.inf)):
+        some = draws[: 4 * 250].reshape(4, 250, 2)
+        found = drifting.drift(Programs(lambda: None), density.posterior(), tuning, some, Seed.of(0))
+        assert least <= found["sd"] < most
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drifting, "MOST_LATER_GRADIENTS", 0)
+        assert drifting.drift(Programs(lambda: None), density.posterior(), tuning, some, Seed.of(0))["sd"] < 0.1
+
+
 def test_few_draws_of_many_rows_are_looked_at_and_none_of_too_many():
     assert drifting.affordable(1000, 4, 40) == 40
     assert 10 <= drifting.affordable(100_000, 4, 40) < 40

@@ -30,6 +30,10 @@ LEAST_WORTH = 100
 # nothing: on an item-response model, whose posterior is skewed, sds of 0.77 of the true ones were not seen at an
 # efficiency of 0.05, worth 200 draws; nor, with 1,000 group effects, a scale's sd of 0.79 at 0.1.
 LEAST_TELLING = 0.2
+# What each coordinate whose sd is 5 % off takes off the logarithm of the efficiency. Where there are so many that the
+# ratios of a q which is right enough would be worthless, that they are says nothing.
+COST_OF_RIGHT = 0.0058
+LEAST_MANY = 400
 CHANCE = 0.01
 COLUMNS_AT_ONCE = 500
 
@@ -74,6 +78,10 @@ def far_off(result: Result, khat: float | None, efficiency: float, count: int) -
     shift = _worst_shift(result)
     if khat is None:
         return []
+    size = _num_coordinates(result)
+    too_many = size >= LEAST_MANY and COST_OF_RIGHT * size > math.log(max(count / LEAST_WORTH, 1.0))
+    if shift is None and too_many and (heavy or useless):
+        return [_uneven(result, efficiency)]
     if not (heavy or useless or shift is not None):
         return [_uneven(result, efficiency)] if efficiency < LEAST_TELLING and count >= LEAST_WORTH else []
     seen = f"the importance ratios of its draws have a tail of shape k = {khat:.2f} and an efficiency of "
@@ -91,6 +99,12 @@ def far_off(result: Result, khat: float | None, efficiency: float, count: int) -
             _LONGER if too_wide else _richer(result.method),
         )
     ]
+
+
+def _num_coordinates(result: Result) -> int:
+    """How many coordinates q is over."""
+    sites = result.posterior if result.unconstrained is None else result.unconstrained
+    return sum(int(np.prod(values.shape[2:])) for values in sites.values())
 
 
 def _uneven(result: Result, efficiency: float) -> Finding:

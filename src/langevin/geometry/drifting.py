@@ -3,6 +3,10 @@
 A step of the Metropolis-adjusted Langevin algorithm leaves the posterior invariant, whatever the draws are: if their
 means or sds change by more than chance after some of them, they were not the posterior's. Unlike a gradient's sign or
 length, that sees every bias of a sampler, in every coordinate, as far as so few steps can undo it.
+
+Few steps show a small bias against little chance; many show what is far away, such as arms of a curved posterior that
+the draws stopped short of. So there is a second look after as many as can be afforded; where few are accepted, these
+are shorter, since long ones are rejected just where the curvature is strong.
 """
 
 from __future__ import annotations
@@ -23,6 +27,10 @@ from langevin.run.seeds import Seed, key_of
 from langevin.tuning import Tuning
 
 NUM_STEPS = 32
+MOST_STEPS = 1024
+# Of the second look: gradients of a row, and the acceptance below which its steps are shorter, by so much.
+MOST_LATER_GRADIENTS = 50_000_000
+LEAST_ACCEPTANCE, SHORTER = 0.75, 0.5
 # Gradients of a row that it may take, and numbers of a row at all draws that are computed side by side.
 MOST_GRADIENTS = 200_000_000
 MOST_AT_ONCE = 2_000_000
@@ -51,7 +59,7 @@ def drift(
 
     Returns:
         mean: The largest change of a mean, in sds, beyond what may be chance; sd: that of the logarithm of an sd;
-        acceptance: how many steps were accepted.
+        acceptance: how many of the first steps were accepted.
     """
     leaves = jax.tree.leaves(draws)
     num_chains, num_draws = leaves[0].shape[:2]
@@ -65,11 +73,22 @@ def drift(
         metric, stiffest = tuning.metric, max(float(tuning.stiffest), 1.0)
     step_size = np.asarray(size ** (-1 / 6) / math.sqrt(stiffest), leaves[0].dtype)
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
-    static = (at_once, num_chains * num_draws)
-    before, after, accepted = programs(_moved, static, target, metric, flat, step_size, seed.key_words())
-    shape = (num_chains, num_draws, -1)
-    before, after = (np.asarray(array, np.float64).reshape(shape) for array in (before, after))
-    return {"acceptance": float(np.mean(accepted))} | _changes(before, after)
+    static, shape = (at_once, num_chains * num_draws), (num_chains, num_draws, -1)
+
+    def look(number: int, step_size: np.ndarray, num_steps: int) -> tuple[dict[str, float], float]:
+        words = seed.child(number).key_words()
+        arguments = (target, metric, flat, step_size, np.int32(num_steps), words)
+        before, after, accepted = programs(_moved, static, *arguments)
+        changes = _changes(*(np.asarray(array, np.float64).reshape(shape) for array in (before, after)))
+        return changes, float(np.mean(accepted))
+
+    found, acceptance = look(0, step_size, NUM_STEPS)
+    affordable = MOST_LATER_GRADIENTS // (num_chains * num_draws * max(target.num_data, 1))
+    if affordable > 2 * NUM_STEPS:
+        shorter = SHORTER if acceptance < LEAST_ACCEPTANCE else 1.0
+        later = look(1, np.asarray(shorter * step_size, step_size.dtype), min(affordable, MOST_STEPS))[0]
+        found = {name: max(found[name], later[name]) for name in found}
+    return {"acceptance": acceptance} | found
 
 
 def _changes(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
@@ -97,7 +116,13 @@ def _changes(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
 
 
 def _moved(
-    static: tuple[int, int], target: Posterior, metric: Any, draws: Position, step_size: jax.Array, words: jax.Array
+    static: tuple[int, int],
+    target: Posterior,
+    metric: Any,
+    draws: Position,
+    step_size: jax.Array,
+    num_steps: jax.Array,
+    words: jax.Array,
 ) -> Any:
     at_once, count = static
     kernel = mala(target, step_size, metric)
@@ -105,13 +130,15 @@ def _moved(
 
     def one(inputs: Any) -> Any:
         position, key = inputs
-
-        def step(state: Any, key: jax.Array) -> Any:
-            state, info = kernel.step(key, state, None)
-            return state, info.acceptance_rate
-
         first, rest = jax.random.split(key)
-        state, rates = jax.lax.scan(step, kernel.init(first, position, None), jax.random.split(rest, NUM_STEPS))
-        return ravel_pytree(position)[0], ravel_pytree(state.position)[0], jnp.mean(rates)
+
+        def step(number: jax.Array, carry: Any) -> Any:
+            state, total = carry
+            state, info = kernel.step(jax.random.fold_in(rest, number), state, None)
+            return state, total + info.acceptance_rate
+
+        state = kernel.init(first, position, None)
+        state, total = jax.lax.fori_loop(0, num_steps, step, (state, jnp.zeros(())))
+        return ravel_pytree(position)[0], ravel_pytree(state.position)[0], total / num_steps
 
     return jax.lax.map(one, (draws, keys), batch_size=at_once)
