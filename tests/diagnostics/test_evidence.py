@@ -133,6 +133,8 @@ CASES = {
         Case([], {"value": 1.1, "error": 0.05, "widest": 1.1}),
         Case([], {"value": 2.0, "error": 0.5, "widest": 1.1}),
         Case(["too wide"], {"value": 2.0, "error": 0.1, "widest": 1.1}),
+        # Of draws far outside, the error is large too.
+        Case(["too wide"], {"value": 41.8, "error": 16.6, "widest": 0.0}),
         Case(["too wide"], {"value": 1.0, "error": 0.1, "widest": 1.5}),
         Case(["too wide"], {"value": np.inf, "error": 0.0, "widest": np.inf}),
     ],

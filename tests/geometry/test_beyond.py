@@ -62,6 +62,14 @@ def test_draws_of_another_distribution_drift(mean, sd, name):
         assert drift_of(mean, sd, seed)[name] > 0.1
 
 
+def test_few_draws_far_outside_are_seen():
+    """Three of a thousand draws double the sd; that makes its own error large, but not that of the sd after."""
+    density = lv.Density(lambda x: -jnp.sum(x**2) / 2, init=jnp.zeros(2))
+    draws = np.random.default_rng(0).normal(size=(4, 250, 2)).astype(np.float32)
+    draws[0, 10, 0], draws[1, 100, 0], draws[3, 200, 0] = 30.0, -40.0, 25.0
+    assert drifting.drift(Programs(lambda: None), density.posterior(), Tuning(), draws, Seed.of(0))["sd"] > 0.3
+
+
 def test_arms_that_the_draws_stop_short_of_are_seen():
     """Of a banana, draws of its middle: steps that fit there are rejected in the arms, so few steps do not show it."""
     density = lv.Density(lambda x: -(x[0] ** 2) / 2 - ((x[1] - x[0] ** 2) / 0.3) ** 2 / 2, init=jnp.zeros(2))

@@ -18,7 +18,7 @@ from langevin.diagnostics.mixing import mixing
 
 MOST_NOISE_RATIO = 2.5
 # As squares of ratios of sds: of all coordinates together, and of one.
-MOST_WIDTH, MOST_WIDEST = 1.1, 1.2
+MOST_WIDTH, MOST_WIDEST, MOST_WIDTH_ERROR = 1.1, 1.2, 0.5
 # In sds, and as a logarithm, beyond what may be chance.
 MOST_DRIFT_OF_MEAN, MOST_DRIFT_OF_SD = 0.06, 0.06
 # How much wider the posterior may be than the draws, as far as a look beyond them can tell.
@@ -122,6 +122,8 @@ def _share_not_finite(values: xr.DataArray, chains: np.ndarray) -> float:
 
 
 def _width(result: Result, value: float, error: float, widest: float) -> list[Finding]:
+    # Draws of the posterior have an error of about 0.1; a large one is itself of draws far outside.
+    error = min(error, MOST_WIDTH_ERROR)
     if value < MOST_WIDTH + 3 * error and widest < MOST_WIDEST:
         return []
     what = f"The draws are about {np.sqrt(value):.2f} times as wide as the posterior"
