@@ -51,6 +51,21 @@ def test_one_look_finds_a_gaussian():
     assert np.triu(turned["hub"], 1) == pytest.approx(0.0)
 
 
+def test_part_of_a_step_is_a_part_in_natural_parameters():
+    """Precision (1 - s) P0 + s P, and a mean that is s times P'^-1 of the gradient away, where P' is that precision."""
+    generator = np.random.default_rng(3)
+    exact, gradient, share = precision(generator), generator.standard_normal(8), 0.3
+    q = wheel.begin(LAYOUT, np.zeros(8), np.full(8, 1.2))
+    signs = (np.ones(3),)
+    products = -wheel.vectors(LAYOUT, q["factor"], signs) @ exact
+    moved, factor = wheel._step(
+        LAYOUT, q["factor"], *wheel._white(LAYOUT, q["factor"], signs, products, gradient), share
+    )
+    partly = (1 - share) * np.eye(8) / 1.2**2 + share * exact
+    assert dense(factor) @ dense(factor).T == pytest.approx(np.linalg.inv(partly), abs=1e-10)
+    assert moved == pytest.approx(share * np.linalg.solve(partly, gradient), abs=1e-10)
+
+
 def test_family_is_the_gaussian_that_it_says():
     generator = np.random.default_rng(1)
     family = Hierarchical(LAYOUT)
