@@ -218,8 +218,9 @@ def _stuck(result: Result) -> list[Finding]:
     still = np.ones(posterior.sizes["chain"], bool)
     # Few draws tell of most chains that they moved; only of the others all are read.
     for number in (posterior.sizes["draw"] - 1, None):
-        for values in posterior.values() if still.any() else ():
-            still[still] &= _never_moves(values.isel(chain=still), number)
+        for values in posterior.values():
+            if still.any():
+                still[still] = _never_moves(values.isel(chain=still), number)
     frozen = _frozen(running, LEAST_LOST if still.any() else 0.0)
     if still.any() and not frozen:
         return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpyro
 from numpyro import distributions as dist
 
@@ -36,7 +37,7 @@ class AtOutputs:
         with numpyro.plate("rows", shape[0]):
             # It has a value, and so is never drawn: which distribution it has is all the same.
             output = numpyro.sample(OUTPUT, dist.Normal().expand(shape).to_event(len(shape) - 1))
-            network.observe(output, values, columns)
+            network.observe(jnp.asarray(output), values, columns)
 
     def _shape(self, columns: Batch) -> tuple[int, ...]:
         network = self.network

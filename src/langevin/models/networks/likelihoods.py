@@ -227,4 +227,4 @@ def _located(output: jax.Array, noise: Any, values: dict[str, Any], scale: Scale
         spread = _unit(jax.nn.softplus(raw) + LEAST_NOISE)
     else:
         spread = values.get("noise", noise)
-    return scale.location + scale.scale * _unit(output), scale.scale * spread
+    return jnp.asarray(scale.location + scale.scale * _unit(output)), scale.scale * spread

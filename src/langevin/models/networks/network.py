@@ -88,7 +88,9 @@ class Network:
     ) -> None:
         checks.choice("Network", "init", init, ("redrawn", "given"))
         checks.positive("Network", "temperature", temperature, "1.0")
-        self._settings = {name: value for name, value in locals().items() if name not in ("self", "net")}
+        self._settings: dict[str, Any] = {
+            name: value for name, value in locals().items() if name not in ("self", "net")
+        }
         self.inputs = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         self.outcome, self.temperature = outcome, float(temperature)
         self.net = net_of(net, frozen, init)
@@ -226,22 +228,26 @@ class Network:
                 raise ModelError(
                     f"`freeze`: {name!r} has the shape {values[name].shape} in the fit, and {shape} in this network."
                 )
-        changed = {
+        changed: dict[str, Any] = {
             "frozen": (*_as_tuple(self._settings["frozen"]), *names),
             "init": "given",
             # What is a gain, and has a prior around 1, cannot be told of weights that were fitted.
             "prior": lambda name, shape: self.priors[name],
         }
-        return Network(self.net.brought(values), **self._settings | changed)
+        return Network(self.net.brought(values), **{**self._settings, **changed})
 
-    def target(self, target: Any, table: Table) -> Any:
-        """The target of the program on these rows, with what a network has besides."""
+    def check_fitted(self, table: Table) -> None:
+        """Raises an error if there is no outcome to fit to, and warns of columns that are far from standardised."""
         if self.outcome not in table.columns:
             raise DataError(
                 f"`data` has no column {self.outcome!r}, which the network is to be fitted to. Add it, or name another "
                 "one: lv.Network(..., outcome=...)."
             )
-        self._warn_of_scales(table)
+        if all(name in table.columns for name in self.inputs):
+            self._warn_of_scales(table)
+
+    def target(self, target: Any, table: Table) -> Any:
+        """The target of the program on these rows, with what a network has besides."""
         if not isinstance(target, Posterior):
             return target
         number = min(table.num_rows, MOST_PROBES)

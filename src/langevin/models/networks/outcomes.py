@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from numpyro import distributions as dist
 
 from langevin.data.table import Table
@@ -47,7 +48,7 @@ def meant_by(distribution: Callable[..., dist.Distribution], *arguments: Any) ->
         base = unwrapped(fn)
         support = base.support
         # Bounds that are traced have no values here.
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(support)):
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(support)):
             support = None
         classes = base.probs.shape[-1] if isinstance(base, CATEGORIES) else 0
         found.append(Meant(type(base).__name__, fn.shape(), support, classes))

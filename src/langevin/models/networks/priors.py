@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ class ScaleMixture(dist.Distribution):
     """
 
     support = dist.constraints.real
-    arg_constraints: ClassVar[dict[str, Any]] = {
+    arg_constraints = {  # noqa: RUF012
         "share": dist.constraints.unit_interval,
         "wide": dist.constraints.positive,
         "narrow": dist.constraints.positive,
@@ -65,14 +65,16 @@ class ScaleMixture(dist.Distribution):
         self.share, self.wide, self.narrow = share, wide, narrow
         super().__init__(batch_shape=(), event_shape=(), validate_args=validate_args)
 
-    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+    def sample(self, key: jax.Array | None, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws."""
+        assert key is not None
         of_which, noise = jax.random.split(key)
         scale = jnp.where(jax.random.uniform(of_which, sample_shape) < self.share, self.wide, self.narrow)
         return scale * jax.random.normal(noise, sample_shape)
 
-    def log_prob(self, value: Any) -> jax.Array:
+    def log_prob(self, value: Any, intermediates: list[Any] | None = None) -> jax.Array:
         """The logarithm of the density."""
+        del intermediates
         wide = jnp.log(self.share) + norm.logpdf(value, scale=self.wide)
         return jnp.logaddexp(wide, jnp.log1p(-self.share) + norm.logpdf(value, scale=self.narrow))
 
