@@ -79,8 +79,9 @@ def test_chains_can_start_at_a_fit_that_kept_no_positions(fit, network):
     other = fitted(network, init=both, num_warmup=0, num_draws=5)
     np.testing.assert_allclose(again.posterior["noise"], other.posterior["noise"], rtol=1e-5)
     np.testing.assert_allclose(again.posterior["layers.0.weight"], other.posterior["layers.0.weight"], rtol=1e-5)
+    fewer = fitted(network, keep="noise", num_draws=5)
     with pytest.raises(lv.SettingError, match="kept no unconstrained positions"):
-        fitted(network, init=fitted(network, keep="noise"))
+        lv.fit(network, NUMBERS, METHOD, init=fewer, progress=False)
 
 
 def test_what_is_shown_are_predictions(fit, network):
