@@ -29,7 +29,7 @@ ROOMS = [
     ("store", "discrepancy", "resampling", "labelling", "copies", "surroundings"),
     ("predicting",),
     ("criticism",),
-    ("assembly", "plots", "naming"),
+    ("assembly", "earlier", "plots", "naming"),
     ("runs",),
     ("inference",),
     ("calibration",),

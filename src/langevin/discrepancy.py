@@ -28,6 +28,11 @@ def discrepancy_of_fit(fit: Fit, batch_size: int | None, most_draws: int, seed: 
         raise SettingError(
             f"`batch_size` must be from 1 to {posterior.num_data} rows of a model by rows; got {batch_size}."
         )
+    if "unconstrained_posterior" not in fit.tree:
+        raise SettingError(
+            "`kernel_stein_discrepancy`: this fit kept no unconstrained positions. Fit it with "
+            "lv.Keep(unconstrained=True)."
+        )
     unconstrained = fit.tree["unconstrained_posterior"].to_dataset()
     template = posterior.start(np.random.default_rng(0))
     weights = fit.weights.values.reshape(-1)

@@ -18,6 +18,7 @@ from langevin.methods import BY_NAME, VI, Method, as_method, describe
 from langevin.models.arguments import brought
 from langevin.models.build import target_of
 from langevin.models.density import Density
+from langevin.models.networks.keeping import settled
 from langevin.models.program import Noncentred, as_noncentred
 from langevin.naming import coords_asked, dims_asked
 from langevin.run.compilation import keep_on_disk
@@ -103,7 +104,7 @@ def fit(
         store: A new folder that draws are written to as they come, with all that `resume` needs to continue the run.
             Memory stays flat however long the run is.
         keep: What is kept of a draw: names of sites, a function of the reported sites, or an `lv.Keep`. By default all
-            that the model reports, and the unconstrained position.
+            that the model reports, and the unconstrained position; of an `lv.Network` its weights, once.
         max_seconds: After about so long the fit ends with what there is, and a finding says so. On disk, `resume`
             goes on.
 
@@ -145,6 +146,7 @@ def fit(
     )
     keep = as_keep(keep)
     table, constants = brought(model, data, constants or {}, missing, minibatch=asked.batches is not None)
+    keep = settled(keep, model, table, constants)
     run = prepared(model, table, method, asked, keep, constants, init)
     if store is None:
         return run.into_memory(progress, max_seconds)
@@ -204,8 +206,8 @@ def resume(
                 f"got {num_draws}."
             )
         asked = asked._replace(num_draws=num_draws)
-    kept = keep_of(record, None if keep is None else as_keep(keep))
     table, constants = brought(model, data, constants or {}, asked.missing, minibatch=asked.batches is not None)
+    kept = keep_of(record, None if keep is None else settled(as_keep(keep), model, table, constants))
     run = prepared(model, table, method, asked, kept, constants, opened.init)
     now = run.record()
     check_same(record, now)

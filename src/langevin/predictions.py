@@ -39,8 +39,9 @@ class Predictions:
             data: A dict of arrays or a frame; by default the rows of the fit. Where it has observed columns too, these
                 are held out, and their log predictive density is computed.
             kind: "summary" for `mean`, `sd` and its parts (`sd_aleatoric`, `sd_epistemic`), quantiles (`q5`, ...), for
-                classes `probability_0`, ..., and `log_predictive_density`, for each row. "draws" for draws: dimensions
-                sample and rows, with the weight of each sample.
+                classes `probability_0`, ..., `entropy` and `mutual_information` (its epistemic part), and
+                `log_predictive_density`, for each row. "draws" for draws: dimensions sample and rows, with the weight
+                of each sample.
             names: The sites to predict, deterministic ones too; by default those that were observed. With several, the
                 columns of a summary begin with the site's name.
             quantiles: Their probabilities; empty for none, which is faster.
@@ -49,7 +50,8 @@ class Predictions:
             unseen: Where `constants` has more groups than were fitted: an error, or "draw" for draws of the new ones
                 from the site's distribution.
             constants: Arguments of the program to replace those of the fit.
-            batch_size: Rows in a batch; by default as many as go into about 400 MB with all draws.
+            batch_size: Rows in a batch; by default as many as go into about 400 MB with all draws; of a large network
+                with a few draws at a time, which are read from where they are.
             seed: The same seed gives the same bits.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -17,13 +18,14 @@ from langevin.contracts import Engine, Group, Outcome, Plan, State, Target
 from langevin.data.batches import Batches
 from langevin.data.levels import Label
 from langevin.data.table import Missing, Table
+from langevin.earlier import CENTRING, positions_of
 from langevin.errors import LangevinWarning, SettingError
 from langevin.geometry.starts import starting_at
 from langevin.methods import describe, from_description
 from langevin.methods.base import Method
 from langevin.models.build import target_of
+from langevin.models.networks.keeping import Outputs, source_of_network
 from langevin.models.program import Noncentred
-from langevin.models.source import Source
 from langevin.naming import Names, names_of
 from langevin.posterior import Posterior
 from langevin.run.drive import drive
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from langevin.result import Fit
 
-CENTRING = "centring"
+MOST_IN_MEMORY = 2_000_000_000
 PACKAGES = ("langevin", "jax", "jaxlib", "numpyro", "numpy")
 
 
@@ -96,6 +98,7 @@ class Run(NamedTuple):
 
     def into_memory(self, progress: bool, max_seconds: float | None = None) -> Fit:
         """Runs, for at most about so long, and keeps the draws in memory."""
+        self._warn_of_memory()
         sink = Memory(self.engine.num_chains)
         with Bars() if progress else nullcontext(Patience()) as watch:
             outcome, interrupted = self._driven(sink, watch, None, max_seconds)
@@ -148,6 +151,23 @@ class Run(NamedTuple):
             "model": self.engine.fingerprint(),
         }
 
+    def _warn_of_memory(self) -> None:
+        """Warns of draws that would fill the memory, before they are made."""
+        if not isinstance(self.target, Posterior):
+            return
+        target, keep = self.target, self.plan.keep
+        reported = jax.eval_shape(lambda position: keep.reported(target.constrain(position)), target.model.like)
+        num_draws = self.method.total_draws(self.plan)
+        needed = num_draws * keep.bytes_of(target.model.like, reported)
+        if needed > MOST_IN_MEMORY:
+            warnings.warn(
+                f"{num_draws:,} draws will take {needed / 1e9:.1f} GB of memory. Write them to disk with store='run'; "
+                "keep less with keep=lv.Keep(precision='half'), or of a network its predictions alone with "
+                "keep=lv.Keep(predict=rows); or take fewer draws.",
+                LangevinWarning,
+                stacklevel=4,
+            )
+
     def _driven(
         self, sink: Any, watch: Callable[..., None], state: State | None, max_seconds: float | None
     ) -> tuple[Outcome | None, bool]:
@@ -194,7 +214,10 @@ class Run(NamedTuple):
         target = self.target.with_centring(outcome.centring) if isinstance(self.target, Posterior) else None
         if outcome.guide is not None:
             outcome.guide.levels = self.table.levels
-        fit = Fit(tree, target, outcome.guide, Source(self.model, self.constants, self.table))
+        keep = self.plan.keep
+        table = keep.function.table if isinstance(keep.function, Outputs) else self.table
+        source = source_of_network(self.model, self.constants, describe(keep), table)
+        fit = Fit(tree, target, outcome.guide, source)
         for finding in fit.verdict:
             if finding.code not in UNSURPRISING:
                 warnings.warn(str(finding), LangevinWarning, stacklevel=5)
@@ -252,7 +275,7 @@ def prepared(
             raise SettingError(f"`init` must be an earlier fit of the same model; got {type(init).__name__}.")
         if not isinstance(target, Posterior):
             raise SettingError("`init` is for samplers and families; a guide brings its own start. Leave it out.")
-        flat = init if isinstance(init, np.ndarray) else _positions_of(init, target)
+        flat = init if isinstance(init, np.ndarray) else positions_of(init, target)
         target, plan = starting_at(target, flat), plan._replace(init=flat)
     names = names_of(target, keep, table.levels, asked.dims, asked.coords)
     return Run(asked, table, constants, method, target, plan, method.engine(target, plan), model, names)
@@ -287,6 +310,8 @@ def keep_of(record: Mapping[str, Any], given: Keep | None) -> Keep:
     if given is None:
         settings = {name: value for name, value in described.items() if name != "name"}
         given = Keep(**settings | {"function": None})
+    if given.unconstrained is None and given.with_position == described["unconstrained"]:
+        given = dataclasses.replace(given, unconstrained=described["unconstrained"])
     if describe(given) != described:
         raise SettingError(f"`resume`: the run keeps {described}; got {describe(given)}. Give the same `keep` again.")
     return given
@@ -322,36 +347,6 @@ def check_same(record: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             "`resume`: the model has changed: its log-density (or the guide, or what is kept of a draw) is computed in "
             "another way than when the run was begun. Give the model as it was, or begin anew."
         )
-
-
-def _positions_of(init: Fit, target: Posterior) -> np.ndarray:
-    """The draws of an earlier fit, flat.
-
-    Raises:
-        SettingError: If the fit is of another model, or has no unconstrained draws.
-    """
-    if "unconstrained_posterior" not in init.data_tree:
-        raise SettingError("`init`: this fit kept no unconstrained positions. Fit it with lv.Keep(unconstrained=True).")
-    leaves = jax.tree.leaves(target.start(np.random.default_rng(0)))
-    group = init.data_tree["unconstrained_posterior"].to_dataset()
-    parts = [np.asarray(group[name].values) for name in group.attrs["leaves"]]
-    shapes, wanted = [part.shape[2:] for part in parts], [np.shape(leaf) for leaf in leaves]
-    if shapes != wanted:
-        raise SettingError(
-            f"`init` is a fit of another model: its unconstrained positions have the shapes {shapes}, and those of "
-            f"this model {wanted}."
-        )
-    dtype = np.result_type(*(np.asarray(leaf).dtype for leaf in leaves))
-    parts = [part.reshape(part.shape[0] * part.shape[1], *part.shape[2:]).astype(dtype) for part in parts]
-    if CENTRING in init.data_tree and target.adjustable:
-        # A run begins non-centred.
-        chosen = init.data_tree[CENTRING].to_dataset()
-        listed = {name: name.replace("/", ".") for name in target.adjustable}
-        centring = {name: chosen[of_result].values for name, of_result in listed.items() if of_result in chosen}
-        positions = jax.tree.unflatten(jax.tree.structure(target.start(np.random.default_rng(0))), parts)
-        begun = target.with_centring(centring)
-        parts = jax.tree.leaves(jax.vmap(lambda one: begun.recentred(one, target.centring))(positions))
-    return np.concatenate([np.reshape(np.asarray(part), (len(part), -1)) for part in parts], axis=1)
 
 
 def _axes(name: str, values: Any) -> tuple[str, ...]:

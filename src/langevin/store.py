@@ -61,7 +61,7 @@ def load(path: str | Path, model: Any = None, *, constants: Mapping[str, Any] | 
     Raises:
         DataError: If there is none at the path, it is damaged or not finished, or it was written by something else.
     """
-    from langevin.models.source import Source
+    from langevin.models.networks.keeping import source_of_network
     from langevin.result import Fit
     from langevin.run.tree import MOST_IN_MEMORY, open_tree
 
@@ -81,7 +81,10 @@ def load(path: str | Path, model: Any = None, *, constants: Mapping[str, Any] | 
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError) as error:
         raise DataError(f"`load`: {path} is not a fit that can be read: {error}.") from error
     _check_settings(path, tree.attrs.get("settings"))
-    return Fit(tree, source=None if model is None else Source(model, constants or {}))
+    if model is None:
+        return Fit(tree)
+    keep = json.loads(tree.attrs["settings"]).get("keep", {})
+    return Fit(tree, source=source_of_network(model, constants or {}, keep, None))
 
 
 def _check_kind(path: Path) -> None:

@@ -208,7 +208,7 @@ def _worst_shift(result: Result) -> Shift | None:
         return None
     log_ratios = (result.stats["lp"] - result.stats["log_q"]).values.ravel().astype(np.float64)
     known = np.isfinite(log_ratios)
-    sites = [values for values in result.posterior.values() if values.dtype.kind == "f"]
+    sites = [values for values in result.judged.values() if values.dtype.kind == "f"]
     if result.unconstrained is not None:
         # The logarithm of a scale may be off where the scale, with its longer tail, is not.
         sites += [values.rename(f"unconstrained {values.name}") for values in result.unconstrained.values()]

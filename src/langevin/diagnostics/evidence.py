@@ -6,7 +6,7 @@ An engine brings its evidence by name, with numbers; `FINDERS` has what each nam
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ LEAST_RESOLVED = 8.0
 LEAST_LOST = 0.01
 LEAST_DRAWS_FOR_ENERGY = 20
 MOST_AT_ONCE = 5_000_000
+# Of the positions, to see whether any coordinate cannot move: how many numbers, and at least how many draws.
+MOST_LOOKED_AT = 50_000_000
+LEAST_LOOKED_AT = 25
 
 
 def judge(result: Result, evidence: Mapping[str, Mapping[str, Any]]) -> Verdict:
@@ -112,11 +115,9 @@ def _finite(result: Result, density: bool = True) -> list[Finding]:
 
 
 def _share_not_finite(values: xr.DataArray, chains: np.ndarray) -> float:
-    num_draws = values.sizes["draw"]
-    length = max(MOST_AT_ONCE * num_draws // max(values.size, 1), 1)
     count = total = 0
-    for start in range(0, num_draws, length):
-        piece = values.isel(draw=slice(start, start + length)).values[chains]
+    for piece in _pieces(values):
+        piece = piece[chains]
         count, total = count + int((~np.isfinite(piece)).sum()), total + piece.size
     return count / max(total, 1)
 
@@ -217,8 +218,11 @@ def _stuck(result: Result) -> list[Finding]:
     if posterior.sizes["draw"] < 2 or not len(numbers):
         return []
     still = np.ones(posterior.sizes["chain"], bool)
-    for values in posterior.values():
-        still &= (values.values == values.values[:, :1]).reshape(len(still), -1).all(axis=1)
+    # Few draws tell of most chains that they moved; only of the others all are read.
+    for number in (posterior.sizes["draw"] - 1, None):
+        for values in posterior.values():
+            if still.any():
+                still[still] = _never_moves(values.isel(chain=still), number)
     frozen = _frozen(running, LEAST_LOST if still.any() else 0.0)
     if still.any() and not frozen:
         return [
@@ -230,6 +234,25 @@ def _stuck(result: Result) -> list[Finding]:
             )
         ]
     return frozen
+
+
+def _never_moves(values: xr.DataArray, number: int | None) -> np.ndarray:
+    """For each chain, whether the draw of this number (None for every one) is the first again."""
+    if number is not None:
+        ends = values.isel(draw=[0, number]).values
+        return (ends[:, 0] == ends[:, 1]).reshape(len(ends), -1).all(axis=1)
+    first, same = values.isel(draw=[0]).values, np.ones(values.sizes["chain"], bool)
+    for piece in _pieces(values):
+        same &= (piece == first).reshape(len(same), -1).all(axis=1)
+    return same
+
+
+def _pieces(values: xr.DataArray) -> Iterator[np.ndarray]:
+    """The draws, some at a time: they may be on disk."""
+    num_draws = values.sizes["draw"]
+    length = max(MOST_AT_ONCE * num_draws // max(values.size, 1), 1)
+    for start in range(0, num_draws, length):
+        yield values.isel(draw=slice(start, start + length)).values
 
 
 def _frozen(result: Result, least: float) -> list[Finding]:
@@ -245,10 +268,9 @@ def _frozen(result: Result, least: float) -> list[Finding]:
     for name, values in result.unconstrained.items():
         if values.dtype.kind != "f" or values.size == 0:
             continue
-        draws = values.values.reshape(-1, int(np.prod(values.shape[2:])))
-        spread = np.std(values.values, axis=1, dtype=np.float64).reshape(values.sizes["chain"], -1).max(axis=0)
+        spread, size = _spread(values)
         # Half precision may be how draws are kept, and not how they were computed.
-        resolution = np.spacing(np.abs(draws).max(axis=0).astype(np.result_type(draws.dtype, np.float32)))
+        resolution = np.spacing(size.astype(np.result_type(values.dtype, np.float32)))
         if ((spread < LEAST_RESOLVED * resolution) & (resolution > least)).any():
             worst.append(str(name))
     if not worst:
@@ -263,6 +285,21 @@ def _frozen(result: Result, least: float) -> list[Finding]:
             "jax.config.update('jax_enable_x64', True).",
         )
     ]
+
+
+def _spread(values: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
+    """The sd within chains of each coordinate, the largest of all chains, and its largest size.
+
+    Of very many numbers, evenly spread draws are looked at, and some coordinates at a time.
+    """
+    num_draws = values.sizes["draw"]
+    every = int(np.clip(values.size // MOST_LOOKED_AT, 1, max(num_draws // LEAST_LOOKED_AT, 1)))
+    draws = values.isel(draw=slice(None, None, every)).values
+    draws = draws.reshape(*draws.shape[:2], -1)
+    width = max(MOST_AT_ONCE // max(draws.shape[0] * draws.shape[1], 1), 1)
+    parts = [draws[:, :, start : start + width] for start in range(0, draws.shape[2], width)]
+    spread = [np.std(part, axis=1, dtype=np.float64).max(axis=0) for part in parts]
+    return np.concatenate(spread), np.concatenate([np.abs(part).max(axis=(0, 1)) for part in parts])
 
 
 def _trajectories(result: Result) -> list[Finding]:

@@ -67,14 +67,14 @@ def mixing(result: Result, exact: bool, together: int = 1) -> list[Finding]:
         return [
             Finding(
                 "not mixed",
-                f"The chains are not mixed: {_seen(worst, weights.size)}.",
+                f"The chains are not mixed: {_seen(worst, weights.size)}.{_compared(result)}",
                 "Parts of a chain, or the chains, have seen different places: means and intervals cannot be trusted.",
                 _MIX_EXACT if exact else _mix_stochastic(result.method),
             ),
             *alone,
         ]
     if worst.size * (1 + MOST_SIZE_ERRORS * np.sqrt(SIZE_NOISE / worst.size)) < needed:
-        return [_few(worst, needed), *alone]
+        return [_few(worst, needed, _compared(result)), *alone]
     return alone
 
 
@@ -162,10 +162,21 @@ def _seen(worst: Worst, num_draws: int) -> str:
     return ", and ".join(parts)
 
 
-def _few(worst: Worst, needed: int) -> Finding:
+def _compared(result: Result) -> str:
+    """Says so, where something else than all draws was compared."""
+    chosen = [str(name) for name in result.judged]
+    if len(chosen) == len(result.posterior):
+        return ""
+    return (
+        f" What was compared is {' and '.join(map(repr, chosen))}: predictions, and not the weights, which may trade "
+        "places."
+    )
+
+
+def _few(worst: Worst, needed: int, compared: str = "") -> Finding:
     return Finding(
         "few draws",
-        f"The effective size is only {worst.size:.0f}, for {worst.of_size} (it should be at least {needed}).",
+        f"The effective size is only {worst.size:.0f}, for {worst.of_size} (it should be at least {needed}).{compared}",
         "Means are rough and intervals rougher, and whether the chains have mixed cannot be told.",
         "Take more draws, or thin more.",
     )

@@ -117,6 +117,7 @@ class Chains:
         self._static = (maker, self._batches, keep)
         self._seed = seed
         self._structure: Any = None
+        self._bytes_a_draw: int | None = None
 
     def begin(self, positions: Position, tuning: Tuning) -> State:
         """The state of chains at these positions, with the chains in front."""
@@ -193,8 +194,16 @@ class Chains:
 
     def _capacity(self, positions: Position) -> int:
         """How many draws a chunk can have: by their size, and not by what is asked for."""
-        bytes_a_draw = max(sum(leaf.nbytes for leaf in jax.tree.leaves(positions)), 1)
-        return int(min(MOST_DRAWS_A_CHUNK, max(MOST_BYTES_A_CHUNK // bytes_a_draw, 1)))
+        if self._bytes_a_draw is None:
+            keep, target = self._static[2], self._target
+            sizes = [sum(leaf.nbytes for leaf in jax.tree.leaves(positions))]
+            if keep is not None and keep.function is not None:
+                reported = jax.eval_shape(
+                    jax.vmap(lambda position: keep.reported(target.constrain(position))), positions
+                )
+                sizes.append(sum(leaf.size * leaf.dtype.itemsize for leaf in reported.values()))
+            self._bytes_a_draw = max(*sizes, 1)
+        return int(min(MOST_DRAWS_A_CHUNK, max(MOST_BYTES_A_CHUNK // self._bytes_a_draw, 1)))
 
 
 def tenths(num_steps: int) -> list[int]:

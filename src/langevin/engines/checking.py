@@ -56,7 +56,8 @@ def evidence_of(
     if not running.all() or np.ptp(weights) > 0:
         return evidence
     affordable = drifting.affordable(target.num_data, plan.num_chains, len(chosen))
-    if affordable:
+    # Exact steps of a network's weights take long, and need not leave its predictions where they are.
+    if affordable and target.model.network is None:
         fewer = np.linspace(0, len(chosen) - 1, affordable).astype(int)
         few = jax.tree.map(lambda leaf: leaf[:, fewer], some)
         known = tuning if state["scene"] is not None else None

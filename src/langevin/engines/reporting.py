@@ -37,7 +37,13 @@ class Reporter:
         self._space, self._keep, self._deepest = space, keep, deepest
         self._size = flattened(space.example).size
         group = np.zeros((DRAWS_A_GROUP, self._size), dtype)
-        self._groups = np.zeros((int(np.clip(MOST_BYTES // group.nbytes, 1, MOST_GROUPS)), *group.shape), dtype)
+        bytes_a_group = group.nbytes
+        if keep.function is not None:
+            reported = jax.eval_shape(lambda position: keep.reported(space.target.constrain(position)), space.example)
+            bytes_a_group = max(
+                bytes_a_group, DRAWS_A_GROUP * sum(x.size * x.dtype.itemsize for x in reported.values())
+            )
+        self._groups = np.zeros((int(np.clip(MOST_BYTES // bytes_a_group, 1, MOST_GROUPS)), *group.shape), dtype)
 
     def prepare(self) -> None:
         """Begins to compile, in a thread of its own."""

@@ -24,6 +24,10 @@ class Method(abc.ABC):
         """Raises a SettingError if settings and plan do not go together: by default they do."""
         del plan
 
+    def total_draws(self, plan: Plan) -> int:
+        """How many draws there will be in all: by default those of every chain."""
+        return plan.num_chains * plan.num_draws
+
     @abc.abstractmethod
     def approximation(self, plan: Plan) -> str:
         """Which density the draws are from, in a sentence; empty if it is the posterior."""

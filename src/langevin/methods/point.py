@@ -44,6 +44,11 @@ class MAP(Method):
         checks.positive("MAP", "learning_rate", self.learning_rate)
         checks.count("MAP", "num_steps", self.num_steps)
 
+    def total_draws(self, plan: Plan) -> int:
+        """One."""
+        del plan
+        return 1
+
     def approximation(self, plan: Plan) -> str:
         """A point, not a density."""
         del plan

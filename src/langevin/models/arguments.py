@@ -19,6 +19,8 @@ from langevin.data.levels import listed
 from langevin.data.table import GAPS, Missing, Table, as_table
 from langevin.errors import ModelError, SettingError
 from langevin.models.density import Density
+from langevin.models.networks.known import AtOutputs
+from langevin.models.networks.network import Network
 
 COUNT = "num_"
 
@@ -67,6 +69,8 @@ def brought(
     """
     wants = wants_of(model, constants)
     table = as_table(data, wanted=wants.columns, missing=missing, may_lack=wants.may_lack)
+    if isinstance(model, Network | AtOutputs):
+        model.check(table)
     found = filled(model, table, constants)
     counts = {name: value for name, value in found.items() if name.startswith(COUNT)}
     gaps = [name for name in found if name not in counts]
@@ -111,6 +115,8 @@ def brought_again(
     wants = wants_of(model, given)
     names = {"wanted": wants.columns, "may_lack": wants.may_lack | may_lack}
     table, new = table_again(data, levels, counts=counts, missing=missing, unseen=unseen, **names)
+    if isinstance(model, Network | AtOutputs):
+        model.check(table)
     grown = {name: count + new.get(name.removeprefix(COUNT), 0) for name, count in counts.items()}
     return table._replace(counts=grown), {**given, **filled(model, table, given, grown), **grown}
 

@@ -54,6 +54,12 @@ def target_of(
                 "`VI`: guides and distributions by site are for NumPyro programs, not for an lv.Density."
             )
         return model.posterior(table, minibatch=minibatch)
+    if isinstance(model, Network):
+        model.check_fitted(table)
+        if noncentred not in (False, "auto"):
+            raise SettingError(
+                "`noncentred` is for sites whose scale is unknown; those of a network are given. Leave it out."
+            )
     program = Program(as_program(model), constants, rows, noncentred)
     target = program.target(table, needs.target, minibatch=minibatch)
     return model.target(target, table) if isinstance(model, Network) else target

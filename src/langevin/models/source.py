@@ -20,12 +20,17 @@ class Source:
         model: A NumPyro program, or an `lv.Density`.
         constants: Arguments of the program that are passed whole.
         table: The rows that it was fitted to; None for a fit that was loaded.
+        is_own: `(columns, num_rows) -> bool`: whether rows are those that the fit knows, where they alone can be
+            predicted; None where any can.
+        why_own: Why, in a sentence.
         known: What was found out about it or compiled of it, to be used again.
     """
 
     model: Any
     constants: Mapping[str, Any]
     table: Table | None = None
+    is_own: Callable[[Mapping[str, Any], int], bool] | None = None
+    why_own: str = ""
     known: OrderedDict[Hashable, Any] = dataclasses.field(default_factory=OrderedDict)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:

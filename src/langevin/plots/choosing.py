@@ -65,7 +65,7 @@ def choose(fit: Fit, what: str, names: str | Sequence[str] | None, most: int, *,
     Args:
         fit: The fit.
         what: Who asks, for messages.
-        names: Sites ("theta") or coordinates ("theta[3]"); all by default.
+        names: Sites ("theta") or coordinates ("theta[3]"); all by default, of a network those of its predictions.
         most: How many at most.
         worst_first: Whether the worst come first where no names are given; else the sites keep their order.
 
@@ -75,7 +75,7 @@ def choose(fit: Fit, what: str, names: str | Sequence[str] | None, most: int, *,
     checks.count(what, "most", most)
     if not fit.weights.values.sum() > 0:
         raise SettingError(f"`{what}`: no draw of this fit has any weight: every chain blew up. See `fit.verdict`.")
-    parts = _everything(fit) if names is None else _named(fit, what, names)
+    parts = _of_sites(fit, fit.shown) if names is None else _named(fit, what, names)
     total = sum(len(part.numbers) for part in parts)
     if not total:
         raise SettingError(f"`{what}`: this fit has no numbers to show: it kept no site, or empty ones.")
@@ -108,13 +108,14 @@ def equal_weights(draws: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack([of_chain[weighted.resampled(w)] for of_chain, w in zip(draws, weights, strict=True)])
 
 
-def _everything(fit: Fit) -> list[_Part]:
-    numbers = [values for values in fit.posterior.values() if values.dtype.kind in NUMBERS]
+def _of_sites(fit: Fit, names: Sequence[str]) -> list[_Part]:
+    posterior = fit.posterior
+    numbers = [posterior[name] for name in names if posterior[name].dtype.kind in NUMBERS]
     return [_Part(values, np.arange(int(np.prod(values.shape[2:])))) for values in numbers]
 
 
 def _named(fit: Fit, what: str, names: str | Sequence[str]) -> list[_Part]:
-    parts = {str(part.values.name): part for part in _everything(fit)}
+    parts = {str(part.values.name): part for part in _of_sites(fit, list(map(str, fit.posterior)))}
     found = []
     for name in [names] if isinstance(names, str) else names:
         part = parts.get(name) or _one_of(parts.get(name.partition("[")[0]), name)

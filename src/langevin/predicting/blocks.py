@@ -2,7 +2,8 @@
 
 A block is all draws on a batch of rows. Where rows depend on one another there is one batch, and the draws come in
 parts. What a block takes besides its results is asked of the compiler: a block that would take more than
-`MOST_BYTES` is made smaller.
+`MOST_BYTES` is made smaller. Where the draws themselves are large, as those of a network, a block has few of them at a
+time, which are read then, and many rows.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ import numpy as np
 from langevin.predicting.predictor import Predictor
 from langevin.predicting.reduction import What, reduced
 from langevin.predicting.sites import Site
+from langevin.predicting.values import Read
 
 # How many numbers of a site a block has, about; and how many bytes a block may take.
 NUMBERS_A_BLOCK = 500_000
 MOST_BYTES = 400_000_000
+# Where the values of a draw are large, rows come together as long as all their draws are at most so many numbers.
+MOST_NUMBERS = 25_000_000
 
 
 class Piece(NamedTuple):
@@ -32,6 +36,7 @@ class Piece(NamedTuple):
         aleatoric: The mean, over draws, of the conditional variance; None if it is unknown.
         epistemic: The variance, over draws, of the conditional mean.
         probabilities: Of the classes, at the end.
+        entropy: The mean, over draws, of the entropy of the classes given the draw; None if it is unknown.
         draws: One value for each draw, at the end; whole numbers of `unit`, from the mean, if there is a unit.
         unit: What the draws are counted in, where they are codes.
         log_density: Of what is observed: the logarithm of the mean density, one value a row.
@@ -41,6 +46,7 @@ class Piece(NamedTuple):
     aleatoric: np.ndarray | None = None
     epistemic: np.ndarray | None = None
     probabilities: np.ndarray | None = None
+    entropy: np.ndarray | None = None
     draws: np.ndarray | None = None
     unit: np.ndarray | None = None
     log_density: np.ndarray | None = None
@@ -86,7 +92,10 @@ class _Made:
 
     def __init__(self, predictor: Predictor, what: What, batch_size: int | None) -> None:
         self._predictor, self._what = predictor, what
-        total, count = predictor.columns.num_rows, len(predictor.chosen.index)
+        # A draw of the posterior is there several times for the sake of quantiles; classes have none.
+        several = what.draws == "joint" or (what.draws and not all(site.classes for site in predictor.asked))
+        self._chosen = predictor.chosen if several else predictor.chosen.once()
+        total, count = predictor.columns.num_rows, len(self._chosen.index)
         width = max((math.prod(site.shape) // total if site.row_axis is not None else 1) for site in predictor.asked)
         self.num_draws, self.num_rows = count, total
         if predictor.by_rows:
@@ -94,6 +103,16 @@ class _Made:
             self.num_rows = most if most < total else _rounded(total)
         else:
             self.num_draws = int(np.clip(NUMBERS_A_BLOCK // max(total * width, 1), 1, count))
+        bytes_a_draw = sum(4 * math.prod(value.shape[1:]) for value in predictor.values.values())
+        self._heavy = count // self._chosen.times * bytes_a_draw > MOST_BYTES // 2
+        if self._heavy:
+            # A draw is read once for many rows, and so few at a time that they go into memory.
+            if predictor.by_rows and batch_size is None:
+                self.num_rows = int(np.clip(MOST_NUMBERS // (count * max(width, 1)), 1, _rounded(total)))
+                self.num_rows = self.num_rows if self.num_rows < total else _rounded(total)
+            most = min(NUMBERS_A_BLOCK // max(self.num_rows * width, 1), MOST_BYTES // 2 // bytes_a_draw)
+            self.num_draws = int(np.clip(most, 1, count))
+        self.num_draws = self._whole(self.num_draws)
         permuted = predictor.seed.child("levels").generator().permutation(count)
         self._levels = ((permuted + 0.5) / count).astype(np.float32)
         self._compiled = self._fit_into_memory(batch_size)
@@ -102,26 +121,36 @@ class _Made:
         while True:
             compiled = self._compile()
             shrink = math.ceil(_bytes_of(compiled) / MOST_BYTES)
-            if shrink < 2 or (self.num_draws == 1 and (self.num_rows == 1 or not self._predictor.by_rows)):
+            rows = self._predictor.by_rows and self.num_rows > 1 and batch_size is None
+            draws = self.num_draws > self._chosen.times
+            if shrink < 2 or not (rows or draws):
                 return compiled
-            if self._predictor.by_rows and self.num_rows > 1 and batch_size is None:
-                self.num_rows = max(self.num_rows // shrink, 1)
-            elif self.num_draws > 1:
-                self.num_draws = max(self.num_draws // shrink, 1)
+            if draws and (self._heavy or not rows):
+                self.num_draws = self._whole(self.num_draws // shrink)
             else:
-                return compiled
+                self.num_rows = max(self.num_rows // shrink, 1)
+
+    def _whole(self, num_draws: int) -> int:
+        """So many draws, or a few less: a draw that is there several times is in one part."""
+        times = self._chosen.times
+        return max(num_draws // times, 1) * times
 
     def _compile(self) -> Any:
         predictor = self._predictor
         # A compiled program knows its sites, but not how many rows there are in all.
         asked = tuple(site._replace(shape=()) for site in predictor.asked)
-        sizes = self.num_rows, self.num_draws, tuple((name, v.shape[1:]) for name, v in predictor.values.items())
+        sizes = (
+            self.num_rows,
+            self.num_draws,
+            self._chosen.times,
+            tuple((name, v.shape[1:]) for name, v in predictor.values.items()),
+        )
         return predictor.source.once((self._asked_for, sizes, predictor.likeness, asked), self._lowered)
 
     @property
     def _asked_for(self) -> What:
         """What is computed: parts of the draws have no mean in common, so that their draws are not codes around it."""
-        return self._what._replace(codes=self._what.codes and self.num_draws == len(self._predictor.chosen.index))
+        return self._what._replace(codes=self._what.codes and self.num_draws == len(self._chosen.index))
 
     def _lowered(self) -> Any:
         function = functools.partial(reduced, self._predictor, self._asked_for)
@@ -134,9 +163,9 @@ class _Made:
     def _arguments(self, number: int, start: int, stop: int, first: int) -> tuple[Any, ...]:
         """Of the compiled program: rows that are missing repeat the last, draws that are missing have no share."""
         predictor = self._predictor
-        last = min(first + self.num_draws, len(predictor.chosen.index))
+        last = min(first + self.num_draws, len(self._chosen.index))
         draws = np.minimum(np.arange(first, first + self.num_draws), last - 1)
-        shares = np.where(np.arange(first, first + self.num_draws) < last, predictor.chosen.shares[draws], 0.0)
+        shares = np.where(np.arange(first, first + self.num_draws) < last, self._chosen.shares[draws], 0.0)
         # Where one batch has all rows, their number is the program's.
         rows = np.minimum(np.arange(start, start + self.num_rows), stop - 1)
         whole = len(rows) == predictor.columns.num_rows and start == 0
@@ -146,20 +175,27 @@ class _Made:
 
         inputs = {name: taken(column) for name, column in predictor.columns.inputs.items()}
         held = {name: taken(column) for name, column in predictor.columns.held.items()} if self._what.density else {}
-        all_draws = len(draws) == len(predictor.chosen.index)
-        values = {name: value if all_draws else value[draws] for name, value in predictor.values.items()}
+        # Of a draw that is there several times there is one value.
+        places = draws[:: self._chosen.times] // self._chosen.times
+
+        def at_draws(value: np.ndarray | Read) -> np.ndarray:
+            return value if isinstance(value, np.ndarray) and len(places) == len(value) else value[places]
+
+        values = {name: at_draws(value) for name, value in predictor.values.items()}
         own = {}
         for name, value in predictor.own.items():
-            some = value if all_draws else value[draws]
+            some = at_draws(value)
             axis = predictor.sites.all[name].row_axis
             own[name] = some if whole or axis is None else np.take(some, rows, axis=axis + 1)
         words = predictor.seed.child("whole").key_words(), predictor.seed.child("rows", number).key_words()
         numbers = draws.astype(np.int32), shares.astype(np.float32), self._levels[draws]
+        if self._chosen.times > 1:
+            numbers = tuple(array.reshape(-1, self._chosen.times) for array in numbers)
         return inputs, held, {**values, **own}, predictor.params, words, numbers
 
     def parts(self, number: int, start: int, stop: int) -> list[tuple[int, Any]]:
         """What the program says of these rows, a part of the draws after the other; not waited for if it is one."""
-        count = len(self._predictor.chosen.index)
+        count = len(self._chosen.index)
         parts = []
         for first in range(0, count, self.num_draws):
             out = self._compiled(*self._arguments(number, start, stop, first))
@@ -187,7 +223,7 @@ class _Made:
             moments = [(share, cut(p["mean"]), cut(p["scatter"])) for share, (_, p) in zip(shares, parts, strict=True)]
             merged = functools.reduce(_merged, moments)
             found |= {"mean": merged[1], "epistemic": merged[2] / (self._predictor.chosen.correction or 1.0)}
-        for name in names & {"aleatoric", "probabilities"}:
+        for name in names & {"aleatoric", "probabilities", "entropy"}:
             weighed = [cut(p[name]) * (share / sum(shares)) for share, (_, p) in zip(shares, parts, strict=True)]
             found[name] = sum(weighed[1:], weighed[0])
         if site.classes == 2:

@@ -21,11 +21,17 @@ class Chosen(NamedTuple):
         index: Their numbers among the draws of all chains, one chain after the other.
         shares: The weight of each; they add up to 1.
         correction: 1 - sum(shares of different draws**2), by which a variance over the draws is divided.
+        times: How often each is there, in a row.
     """
 
     index: np.ndarray
     shares: np.ndarray
     correction: float
+    times: int = 1
+
+    def once(self) -> Chosen:
+        """The same, with each draw once."""
+        return Chosen(self.index[:: self.times], self.shares[:: self.times] * self.times, self.correction)
 
 
 def choose(weights: np.ndarray, num_draws: int | None, who: str) -> Chosen:
@@ -50,7 +56,7 @@ def choose(weights: np.ndarray, num_draws: int | None, who: str) -> Chosen:
         correction = 1 - float(np.sum(shares**2))
         if num_draws is None and len(there) < LEAST_DRAWS:
             times = -(-MOST_DRAWS // len(there))
-            return Chosen(np.repeat(there, times), np.repeat(shares / times, times), correction)
+            return Chosen(np.repeat(there, times), np.repeat(shares / times, times), correction, times)
         return Chosen(there, shares, correction)
     edges = np.cumsum(flat) / total
     points = (np.arange(wanted) + 0.5) / wanted

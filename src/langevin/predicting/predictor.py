@@ -21,6 +21,7 @@ from langevin.predicting.calling import Caller, Unseen, program_of, site_of
 from langevin.predicting.chosen import Chosen, choose
 from langevin.predicting.columns import Columns, columns_of, index_of, left_out, may_lack
 from langevin.predicting.sites import Site, Sites, are_independent, look, with_split
+from langevin.predicting.values import Read, values_at
 from langevin.run.keep import leaf_name
 from langevin.run.seeds import Seed
 
@@ -35,7 +36,8 @@ class Predictor(NamedTuple):
         caller: The program.
         columns: The rows.
         chosen: Which draws.
-        values: The values of the sites that all rows share, draws in front; and of parameters, without draws.
+        values: The values of the sites that all rows share, draws in front, each once; and of parameters, without
+            draws.
         own: The values of sites that each row has its own of, draws in front, where the rows are the fit's own.
         params: The values of the program's `numpyro.param` sites.
         sites: The sites of the program.
@@ -49,8 +51,8 @@ class Predictor(NamedTuple):
     caller: Caller
     columns: Columns
     chosen: Chosen
-    values: dict[str, np.ndarray]
-    own: dict[str, np.ndarray]
+    values: dict[str, np.ndarray | Read]
+    own: dict[str, np.ndarray | Read]
     params: dict[str, Any]
     sites: Sites
     asked: tuple[Site, ...]
@@ -110,6 +112,8 @@ def predictor_of(
     caller = dataclasses.replace(caller, by_rows=frozenset({*sites.plated, *(site.name for site in asked)}))
     chosen = choose(fit.weights.values, num_draws, who)
     are_own = data is None or _same_rows(source, columns)
+    if source.is_own is not None and not are_own:
+        raise SettingError(f"`{who}`: {source.why_own}")
     everywhere, own = _values(draws, sites, chosen, are_own)
     params = _params(fit, sites)
     seeds = Seed.of(seed).child(who)
@@ -220,7 +224,9 @@ def _program(source: Source, constants: Mapping[str, Any] | None) -> tuple[Any, 
 
 
 def _same_rows(source: Source, columns: Columns) -> bool:
-    """Whether the rows are those that the model was fitted to."""
+    """Whether the rows are those that the model was fitted to, or that the fit knows."""
+    if source.is_own is not None:
+        return source.is_own(columns.inputs, columns.num_rows)
     table = source.table
     if table is None or table.num_rows != columns.num_rows:
         return False
@@ -231,14 +237,13 @@ def _same_rows(source: Source, columns: Columns) -> bool:
 
 def _values(
     draws: Mapping[str, Any], sites: Sites, chosen: Chosen, are_own: bool
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+) -> tuple[dict[str, np.ndarray | Read], dict[str, np.ndarray | Read]]:
     """The values of sites that all rows share, and of those that each row has its own of."""
     everywhere, own = {}, {}
     for name in sites.latent:
         follows = name in sites.own
         if name in draws and (are_own or not follows or (sites.has_control_flow and name not in sites.plated)):
-            flat = np.asarray(draws[name]).reshape(-1, *draws[name].shape[2:])[chosen.index]
-            (own if follows else everywhere)[name] = flat.astype(jax.dtypes.canonicalize_dtype(_plain(flat)))
+            (own if follows else everywhere)[name] = values_at(draws[name], chosen.index[:: chosen.times])
         elif follows and name not in sites.plated and name not in sites.discrete and not sites.has_control_flow:
             raise ModelError(
                 f"Site {name!r} has a value for each of the fit's rows and is not in a plate over them, so there is no "
@@ -251,11 +256,6 @@ def _values(
                 f"{', '.join(map(repr, draws)) or 'none'}. Fit again and keep it: `keep=` must name every latent site."
             )
     return everywhere, own
-
-
-def _plain(array: np.ndarray) -> Any:
-    """Draws that were kept in 16 bits are computed with in 32."""
-    return np.float32 if array.dtype == np.float16 else array.dtype
 
 
 def _drawn(fit: Fit, source: Source) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from langevin import checks
 from langevin.errors import LangevinError, ModelError
 from langevin.models.arguments import brought
 from langevin.models.density import Density
+from langevin.models.networks.network import Network
 from langevin.models.outline import HANDLERS, is_observed
 from langevin.models.source import Source
 from langevin.predicting.calling import Caller
@@ -92,6 +93,8 @@ def _observed(
 ) -> tuple[str, ...]:
     """The sites that are observed: with the columns that were held out; else with columns of zeros in their place."""
     held = {name: jax.ShapeDtypeStruct(column.shape, column.dtype) for name, column in columns.held.items()}
+    if isinstance(model, Network):
+        return (model.outcome,)
     if held:
         return _observed_with(model, columns, constants, held)
     parameters = inspect.signature(model).parameters

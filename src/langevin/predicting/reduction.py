@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import entr
 
 from langevin.models.outline import unscaled_log_prob
 from langevin.models.wrappers import unwrapped
@@ -55,6 +56,7 @@ def reduced(
         params: Of parameters.
         words: Of the keys for what all rows share, and for the rows.
         numbers: Of the draws: their number, share and level (the probability at which a quantile function is read).
+            With two axes where each of `values` is used several times.
     """
     index, shares, levels = numbers
 
@@ -70,7 +72,13 @@ def reduced(
                     found[site.name]["log_density"] = _row_sums(site, unscaled_log_prob(given[site.name]))
         return found
 
-    found = jax.vmap(one)(values, index, levels)
+    if index.ndim == 1:
+        found = jax.vmap(one)(values, index, levels)
+    else:
+        # What follows from the values alone is computed once for all times.
+        often = jax.vmap(lambda v, i, l: jax.vmap(lambda i, l: one(v, i, l))(i, l))(values, index, levels)  # noqa: E741
+        found = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), often)
+        shares = shares.reshape(-1)
     return {site.name: _over_draws(site, what, found[site.name], shares) for site in predictor.asked}
 
 
@@ -90,6 +98,9 @@ def _of_site(site: Site, traced: Mapping[str, Any], what: What, level: jax.Array
             found["mean"] = front(jnp.asarray(value, jnp.result_type(float)))
         if site.classes > 2 or (site.classes and not site.has_moments):
             found["probabilities"] = front(_probabilities(fn, shape))
+            found["entropy"] = jnp.sum(entr(found["probabilities"]), axis=-1)
+        elif site.classes:
+            found["entropy"] = entr(found["mean"]) + entr(1 - found["mean"])
     elif what.moments:
         found["mean"] = front(jnp.asarray(value, jnp.result_type(float)))
     if what.draws == "by row" and site.inverted:
@@ -130,6 +141,8 @@ def _over_draws(site: Site, what: What, found: Mapping[str, jax.Array], shares: 
     elif "aleatoric" in found:
         # Conditional on more than the fitted sites: only the total is that of the prediction.
         out["scatter"] = out["scatter"] + average(found["aleatoric"])
+    if "entropy" in found and site.split:
+        out["entropy"] = average(found["entropy"]) / share
     if "probabilities" in found:
         out["probabilities"] = average(found["probabilities"]) / share
     if "log_density" in found:

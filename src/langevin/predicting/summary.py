@@ -5,8 +5,15 @@
     sd_epistemic    sqrt var(mean(y | draw))        what the posterior does not know
     sd              sqrt(sd_aleatoric**2 + sd_epistemic**2)
 
-over the weighted draws: the law of total variance. A site whose distribution does not know its mean and variance, or
-whose rows have latent variables of their own, has the total only.
+over the weighted draws: the law of total variance. Of classes, with p the probabilities given a draw:
+
+    entropy             H(E[p])                     of the prediction, in nats
+    mutual_information  H(E[p]) - E[H(p)]           of class and draw: what the posterior does not know
+
+(Houlsby et al. 2011, Bayesian active learning for classification and preference learning).
+
+A site whose distribution does not know its mean and variance, or whose rows have latent variables of their own, has the
+total only.
 """
 
 from __future__ import annotations
@@ -76,6 +83,15 @@ def _columns(site: Site, piece: Piece, predictor: Predictor, probabilities: Sequ
         if site.classes > 2 or piece.mean is None:
             found["most_probable"] = piece.probabilities.argmax(axis=-1)
         found |= {f"probability_{k}": piece.probabilities[..., k] for k in range(site.classes)}
+        found["entropy"] = np.sum(_entropies(piece.probabilities), axis=-1)
+        if piece.entropy is not None:
+            found["mutual_information"] = np.maximum(found["entropy"] - piece.entropy, 0.0)
     if piece.log_density is not None:
         found["log_predictive_density"] = piece.log_density
     return found
+
+
+def _entropies(probabilities: np.ndarray) -> np.ndarray:
+    """-p log p of each."""
+    p = np.asarray(probabilities, np.float64)
+    return -p * np.log(np.where(p > 0, p, 1.0))

@@ -20,6 +20,8 @@ from langevin.run.remaining import Remaining
 
 SECONDS_A_CHUNK = 0.3
 SECONDS_A_CHECKPOINT = 2.0
+# The time between two checkpoints is at least so many times that of making one.
+CALMER = 20.0
 FIRST_STEPS = 8
 SHORT_STEPS = 4
 MOST_STEPS = 2**30
@@ -105,7 +107,9 @@ class _Run:
             phase = str(self.state["phase"])
             limit, due = clock.decide(phase)
             if due:
+                began = time.perf_counter()
                 self._sink.checkpoint(self.state)
+                clock.saved(time.perf_counter() - began)
             began = time.perf_counter()
             # The state first: an interrupt may leave it ahead of the sink, but never behind.
             self.state, chunk = self._engine.advance(self.state, limit)
@@ -135,6 +139,7 @@ class _Clock:
         self._seconds_a_step: dict[str, float] = {}
         self._latest = SECONDS_A_CHUNK / (2 * FIRST_STEPS)
         self._began = self._saved = time.perf_counter()
+        self._saving = 0.0
 
     def is_over(self, max_seconds: float | None) -> bool:
         """Whether the run has had so many seconds."""
@@ -146,11 +151,15 @@ class _Clock:
         """How many steps to take at most, and whether a checkpoint is due."""
         # Of a new phase it is only known how fast the one before was.
         seconds_a_step = self._seconds_a_step.get(phase, 2 * self._latest)
-        due = time.perf_counter() - self._saved > SECONDS_A_CHECKPOINT
+        due = time.perf_counter() - self._saved > max(SECONDS_A_CHECKPOINT, CALMER * self._saving)
         limit, due = _agreed(int(np.clip(round(SECONDS_A_CHUNK / seconds_a_step), 1, MOST_STEPS)), int(due))
         if due:
             self._saved = time.perf_counter()
         return limit, bool(due)
+
+    def saved(self, seconds: float) -> None:
+        """Learns how long a checkpoint takes: of a large model it is made less often."""
+        self._saved, self._saving = time.perf_counter(), seconds
 
     def note(self, phase: str, chunk: Chunk, seconds: float) -> None:
         """Learns from a chunk. The first one of a phase may have compiled: if it took long, a short one follows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -22,18 +23,22 @@ class Keep:
         sites: The names to keep of what the model reports; None for all.
         function: `sites -> dict of name -> array`: kept in place of the sites. It is compiled.
         unconstrained: Whether the unconstrained position is kept too: `init=fit` and the Stein discrepancy need it. By
-            default it is, unless sites were chosen or a function was given.
+            default it is, unless sites were chosen or a function was given; of an `lv.Network` it is not, whose
+            weights are their own positions.
         precision: "half" keeps floating-point numbers in 16 bits; None as they are.
+        predict: Rows, for an `lv.Network`: kept is what the network puts out for them, in place of its weights, so that
+            `fit.predict` and `fit.evaluate` know these rows, and no others. `sites` may name weights to keep beside.
 
     Example:
-        >>> Keep(sites="w")
-        Keep(sites=('w',), function=None, unconstrained=False, precision=None)
+        >>> Keep(sites="w").sites
+        ('w',)
     """
 
     sites: tuple[str, ...] | str | None = None
     function: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     unconstrained: bool | None = None
     precision: Literal["half"] | None = None
+    predict: Any = None
 
     def __post_init__(self) -> None:
         if self.sites is not None:
@@ -46,8 +51,23 @@ class Keep:
             raise SettingError(f"`Keep`: `function` must be a function of the sites; got {self.function!r}.")
         if self.precision not in (None, "half"):
             raise SettingError(f"`Keep`: `precision` must be None or 'half'; got {self.precision!r}.")
+
+    @property
+    def with_position(self) -> bool:
+        """Whether the unconstrained position is kept."""
         if self.unconstrained is None:
-            object.__setattr__(self, "unconstrained", self.sites is None and self.function is None)
+            return self.sites is None and self.function is None
+        return self.unconstrained
+
+    def bytes_of(self, position: Any, reported: Any) -> int:
+        """The size of what is kept of one draw.
+
+        Args:
+            position: Like a position.
+            reported: Like what `reported` returns.
+        """
+        kept = [*jax.tree.leaves(reported), *(jax.tree.leaves(position) if self.with_position else ())]
+        return sum(math.prod(leaf.shape) * self._type(leaf.dtype).itemsize for leaf in kept)
 
     def reported(self, sites: dict[str, Any]) -> dict[str, jax.Array]:
         """What is kept of the sites that a model reports. For compiled code.
@@ -75,14 +95,18 @@ class Keep:
     ) -> dict[str, dict[str, np.ndarray]]:
         """Draws by group, as a sink takes them: what was kept of the sites, the position if it is kept, and numbers."""
         groups = {"posterior": reported, "sample_stats": stats}
-        if self.unconstrained:
+        if self.with_position:
             leaves = jax.tree_util.tree_flatten_with_path(position)[0]
             groups["unconstrained_posterior"] = {leaf_name(path): self._rounded(leaf) for path, leaf in leaves}
         return groups
 
     def _rounded(self, value: Any) -> Any:
-        is_float = jnp.issubdtype(value.dtype, jnp.floating)
-        return value.astype(jnp.float16) if self.precision == "half" and is_float else value
+        dtype = self._type(value.dtype)
+        return value if value.dtype == dtype else value.astype(dtype)
+
+    def _type(self, dtype: Any) -> np.dtype:
+        is_float = jnp.issubdtype(dtype, jnp.floating)
+        return np.dtype(np.float16) if self.precision == "half" and is_float else dtype
 
 
 spelling.check_keywords(Keep)

@@ -43,24 +43,34 @@ class Memory:
     def arrays(self, num_draws: int) -> dict[str, dict[str, np.ndarray]]:
         """The first draws of every chain: group -> name -> array (chains, draws, ...).
 
+        A chunk is let go once it is copied, so that memory never has all draws twice; further draws are let go too.
+
         Raises:
             SettingError: If a chain has fewer.
         """
         if min(self.counts, default=0) < num_draws:
             raise SettingError(f"`num_draws` is {num_draws}; the chains have {', '.join(map(str, self.counts))} draws.")
         some = next((draws for chunk in self._chunks for draws in chunk if length(draws)), {})
-        return {
-            group: {name: self._array(group, name, np.asarray(first), num_draws) for name, first in arrays.items()}
-            for group, arrays in some.items()
+        # Memory that nobody has written to is not taken yet.
+        arrays = {
+            group: {
+                name: np.empty((self.num_chains, num_draws, *np.shape(first)[1:]), np.asarray(first).dtype)
+                for name, first in of_group.items()
+            }
+            for group, of_group in some.items()
         }
-
-    def _array(self, group: str, name: str, first: np.ndarray, num_draws: int) -> np.ndarray:
-        array = np.empty((self.num_chains, num_draws, *first.shape[1:]), first.dtype)
         filled = [0] * self.num_chains
-        for chunk in self._chunks:
-            for chain, draws in enumerate(chunk):
-                if length(draws):
-                    piece = np.asarray(draws[group][name])[: num_draws - filled[chain]]
-                    array[chain, filled[chain] : filled[chain] + len(piece)] = piece
-                    filled[chain] += len(piece)
-        return array
+        while self._chunks:
+            for chain, draws in enumerate(self._chunks.pop(0)):
+                count = min(length(draws), num_draws - filled[chain]) if length(draws) else 0
+                for group, of_group in arrays.items() if count else ():
+                    for name, array in of_group.items():
+                        array[chain, filled[chain] : filled[chain] + count] = np.asarray(draws[group][name])[:count]
+                filled[chain] += count
+        self._chunks = [
+            tuple(
+                {group: {name: array[chain] for name, array in of_group.items()} for group, of_group in arrays.items()}
+                for chain in range(self.num_chains)
+            )
+        ]
+        return arrays

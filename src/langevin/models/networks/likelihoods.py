@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,11 @@ from numpyro import distributions as dist
 
 from langevin import checks
 from langevin.errors import ModelError
+from langevin.models.wrappers import unwrapped
 
 LEAST_NOISE = 1e-3
+_ONE_MORE = dist.transforms.AffineTransform(1.0, 1.0, domain=dist.constraints.positive)
+CLASSES = (dist.BernoulliProbs, dist.BernoulliLogits, dist.CategoricalProbs, dist.CategoricalLogits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +28,14 @@ class Scale:
     scale: np.ndarray | float = 1.0
 
 
+@runtime_checkable
 class Likelihood(Protocol):
     """What a network's output means."""
+
+    @property
+    def of_numbers(self) -> bool:
+        """Whether the outcome is a number on a scale of its own, which can be standardised."""
+        ...
 
     @property
     def sites(self) -> dict[str, dist.Distribution]:
@@ -49,6 +58,22 @@ def _unit(output: jax.Array) -> jax.Array:
     return output[..., 0] if output.ndim > 1 and output.shape[-1] == 1 else output
 
 
+def predicted(fn: dist.Distribution, output: jax.Array) -> jax.Array:
+    """The numbers that stand for a distribution: the probabilities of classes, else the mean.
+
+    Of a distribution that may have no mean it is the location, and else the output itself.
+    """
+    base = unwrapped(fn)
+    if isinstance(base, CLASSES):
+        return base.probs
+    if isinstance(base, dist.StudentT | dist.Cauchy):
+        return jnp.broadcast_to(base.loc, fn.shape())
+    try:
+        return fn.mean
+    except (NotImplementedError, AttributeError):
+        return output
+
+
 def _by_row(fn: dist.Distribution) -> dist.Distribution:
     """One distribution a row."""
     return fn.to_event(len(fn.batch_shape) - 1)
@@ -60,10 +85,12 @@ class Gaussian:
 
     Args:
         noise: The standard deviation: a number; a prior, if it is to be learned (by default HalfNormal(1)); or
-            "output", if the second half of the network's outputs is to say it, for each row: softplus of them.
+            "output", if the second half of the network's outputs is to say it, for each row: softplus of them. Where
+            the outcome is standardised, it is in sds of the outcome.
     """
 
     noise: float | dist.Distribution | Literal["output"] | None = None
+    of_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_noise("Gaussian", self.noise)
@@ -84,12 +111,14 @@ class StudentT:
     """Noise with heavy tails around the network's output, for numbers with outliers.
 
     Args:
-        df: The degrees of freedom: a number, or a prior; by default Gamma(2, 0.1).
+        df: The degrees of freedom: a number, or a prior; by default 1 more than a Gamma(2, 0.1), so that there is a
+            mean.
         noise: As in `Gaussian`.
     """
 
     df: float | dist.Distribution | None = None
     noise: float | dist.Distribution | Literal["output"] | None = None
+    of_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_noise("StudentT", self.noise)
@@ -99,7 +128,9 @@ class StudentT:
     @property
     def sites(self) -> dict[str, dist.Distribution]:
         """Those of degrees of freedom and noise that are learned."""
-        prior = dist.Gamma(2.0, 0.1) if self.df is None else self.df
+        prior = self.df
+        if prior is None:
+            prior = dist.TransformedDistribution(dist.Gamma(2.0, 0.1), _ONE_MORE)
         return {**_noise_sites(self.noise), **({"df": prior} if isinstance(prior, dist.Distribution) else {})}
 
     def distribution(self, output: jax.Array, values: dict[str, Any], scale: Scale) -> dist.Distribution:
@@ -113,6 +144,7 @@ class _OfOutput:
     """A likelihood without further unknowns."""
 
     make: Callable[[jax.Array], dist.Distribution]
+    of_numbers: ClassVar[bool] = False
 
     @property
     def sites(self) -> dict[str, dist.Distribution]:
@@ -150,7 +182,6 @@ BY_NAME: dict[str, Callable[[], Likelihood]] = {
     "bernoulli": lambda: _OfOutput(bernoulli),
     "poisson": lambda: _OfOutput(poisson),
 }
-CLASSES = ("categorical", "bernoulli")
 
 
 def likelihood_of(likelihood: Any) -> Likelihood:
@@ -164,9 +195,11 @@ def likelihood_of(likelihood: Any) -> Likelihood:
             known = ", ".join(map(repr, BY_NAME))
             raise ModelError(f"`Network`: `likelihood` must be one of {known}, or a function; got {likelihood!r}.")
         return BY_NAME[likelihood]()
-    if hasattr(likelihood, "distribution") and hasattr(likelihood, "sites"):
+    if isinstance(likelihood, Likelihood) and not isinstance(likelihood, type):
         return likelihood
-    if not callable(likelihood):
+    if isinstance(likelihood, type) and issubclass(likelihood, Gaussian | StudentT):
+        return likelihood()
+    if not callable(likelihood) or isinstance(likelihood, type | dist.Distribution):
         raise ModelError(f"`Network`: `likelihood` must be a name, or a function of the output; got {likelihood!r}.")
     return _OfOutput(likelihood)
 
@@ -194,4 +227,4 @@ def _located(output: jax.Array, noise: Any, values: dict[str, Any], scale: Scale
         spread = _unit(jax.nn.softplus(raw) + LEAST_NOISE)
     else:
         spread = values.get("noise", noise)
-    return scale.location + scale.scale * _unit(output), scale.scale * spread
+    return jnp.asarray(scale.location + scale.scale * _unit(output)), scale.scale * spread

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,19 +25,23 @@ from numpyro import distributions as dist
 from numpyro import handlers
 
 from langevin import checks, spelling
+from langevin.culprit import ASKS_FOR_VALUES
 from langevin.data.table import Table, as_table
-from langevin.errors import ModelError
-from langevin.models.networks.likelihoods import Likelihood, Scale, likelihood_of
+from langevin.errors import DataError, LangevinWarning, ModelError
+from langevin.models.networks.likelihoods import Likelihood, Scale, likelihood_of, predicted
 from langevin.models.networks.nets import Weights, net_of
+from langevin.models.networks.outcomes import Meant, check_outcome, fitted, meant_by
 from langevin.models.networks.priors import PriorOfWeights, priors_of
 from langevin.posterior import Batch, Centring, Model, Position, Posterior
 
 if TYPE_CHECKING:
     from langevin.result import Fit
 
-PREDICTION = "prediction"
-PROBE = "probe"
+PREDICTION, OUTPUT, PROBE = "prediction", "output", "probe"
 MOST_PROBES = 64
+# A column whose mean or sd is above, or whose values are all below, is far from standardised.
+LARGE, SMALL = 50.0, 0.01
+MOST_LOOKED_AT = 10_000
 
 
 class Network:
@@ -56,7 +61,8 @@ class Network:
         init: Chains start at weights that are "redrawn" as those of the network were (by its function of a key, else by
             shuffling each array), or at those "given", for a network that was trained before.
         standardise: Rows whose means and standard deviations inputs (and with Gaussian or Student noise the outcome)
-            are standardised by: usually the training data. What is predicted is in the outcome's own units.
+            are standardised by: usually the training data. What is predicted is in the outcome's own units; the site
+            `noise` is in sds of the outcome.
         temperature: Other than 1, the posterior is tempered: its density to the power of 1 over this, which is no
             longer the posterior. Below 1 it is a cold posterior.
 
@@ -82,7 +88,9 @@ class Network:
     ) -> None:
         checks.choice("Network", "init", init, ("redrawn", "given"))
         checks.positive("Network", "temperature", temperature, "1.0")
-        self._settings = {name: value for name, value in locals().items() if name not in ("self", "net")}
+        self._settings: dict[str, Any] = {
+            name: value for name, value in locals().items() if name not in ("self", "net")
+        }
         self.inputs = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         self.outcome, self.temperature = outcome, float(temperature)
         self.net = net_of(net, frozen, init)
@@ -107,13 +115,41 @@ class Network:
     def __call__(self, **columns: Any) -> None:
         """The program."""
         rows = self.rows(columns)
-        tempered = nullcontext() if self.temperature == 1 else handlers.scale(scale=1 / self.temperature)
-        with tempered:
+        with nullcontext() if self.temperature == 1 else _Tempered(scale=1 / self.temperature):
             weights = {name: numpyro.sample(name, prior) for name, prior in self.priors.items()}
             values = {name: numpyro.sample(name, prior) for name, prior in self.likelihood.sites.items()}
             with numpyro.plate("rows", len(rows)):
-                fn = self.distribution(self.net.apply(weights, rows), values)
-                numpyro.sample(self.outcome, fn, obs=columns.get(self.outcome))
+                self.observe(self.output(weights, rows), values, columns)
+
+    def observe(self, output: jax.Array, values: dict[str, Any], columns: Batch) -> None:
+        """The part of the program that is the likelihood, inside a plate over the rows."""
+        fn = self.distribution(output, values)
+        numpyro.sample(self.outcome, fn, obs=fitted(columns.get(self.outcome), fn))
+
+    def output(self, weights: Weights, rows: Any) -> jax.Array:
+        """What the network puts out for rows that are standardised.
+
+        Raises:
+            ModelError: If it cannot be called with such rows, or puts out something else than an array.
+        """
+        try:
+            output = self.net.apply(weights, rows)
+        except ASKS_FOR_VALUES:
+            raise
+        except Exception as error:
+            reason = str(error).splitlines()[0] if str(error) else ""
+            one = f"a row of shape {rows.shape[1:]}" if self.net.is_module else f"rows of shape {rows.shape}"
+            raise ModelError(
+                f"`Network`: the network cannot be called with {one}, of {rows.dtype}: {type(error).__name__}: "
+                f"{reason:.200}"
+            ) from error
+        if not isinstance(output, jax.Array | np.ndarray) or output.shape[:1] != rows.shape[:1]:
+            shapes = jax.tree.map(jnp.shape, output)
+            raise ModelError(
+                f"`Network`: the network must put out one array with a row for each of the {len(rows)} rows; it put "
+                f"out {type(output).__name__} of shape {shapes}."
+            )
+        return jnp.asarray(output)
 
     def rows(self, columns: Batch) -> jax.Array:
         """What the network is called with: its columns, standardised if asked for, side by side if they are several."""
@@ -127,6 +163,32 @@ class Network:
         if len(parts) == 1 and parts[0].ndim > 1:
             return parts[0]
         return jnp.concatenate([part[:, None] if part.ndim == 1 else part for part in parts], axis=-1)
+
+    def check(self, table: Table) -> None:
+        """Raises an error if the network cannot be called with these rows, or their outcome is not what it observes.
+
+        Args:
+            table: Rows, with or without the outcome.
+        """
+        if any(name not in table.columns for name in self.inputs):
+            return
+        named = [name for name in self.inputs if name in table.levels]
+        if named and (len(self.inputs) > 1 or self._scales):
+            raise DataError(
+                f"`data[{named[0]!r}]` holds names, and a network takes numbers. Make a column of zeros and ones of "
+                f"each name, as pandas.get_dummies(data[{named[0]!r}]) does."
+            )
+        check_outcome(self.outcome, table, self._meant(table.columns, table.num_rows))
+
+    def _meant(self, columns: Batch, num_rows: int) -> Meant:
+        """What the network's output means on so many rows, found without computing it."""
+        shapes = {n: jax.ShapeDtypeStruct((num_rows, *columns[n].shape[1:]), columns[n].dtype) for n in self.inputs}
+
+        def distribution(columns: Batch, weights: Weights) -> dist.Distribution:
+            values = {name: jnp.ones(prior.shape()) for name, prior in self.likelihood.sites.items()}
+            return self.distribution(self.output(weights, self.rows(columns)), values)
+
+        return meant_by(distribution, shapes, {name: self.net.first[name] for name in self.shapes})
 
     def distribution(self, output: jax.Array, values: dict[str, Any]) -> dist.Distribution:
         """The distribution of the outcome of each row.
@@ -152,14 +214,37 @@ class Network:
         """
         if not names:
             raise ModelError("`freeze`: name the weights to freeze: network.freeze(fit, 'layers.0.*').")
-        heights = fit.stats["lp"].values
-        chain, draw = np.unravel_index(int(np.argmax(np.where(np.isfinite(heights), heights, -np.inf))), heights.shape)
         lacking = [name for name in self.shapes if name not in fit.posterior]
         if lacking:
-            raise ModelError(f"`freeze`: the fit has no draws of {lacking[0]!r}. Is it a fit of this network?")
-        values = {name: fit.posterior[name].values[chain, draw] for name in self.shapes}
-        frozen = (*_as_tuple(self._settings["frozen"]), *names)
-        return Network(self.net.brought(values), **self._settings | {"frozen": frozen, "init": "given"})
+            raise ModelError(
+                f"`freeze`: the fit has no draws of {lacking[0]!r}. Is it a fit of this network that kept its weights?"
+            )
+        heights = np.where(fit.weights.values > 0, fit.stats["lp"].values, -np.inf)
+        chain, draw = np.unravel_index(int(np.argmax(np.nan_to_num(heights, nan=-np.inf))), heights.shape)
+        highest = fit.posterior[list(self.shapes)].isel(chain=chain, draw=draw)
+        values = {name: np.asarray(highest[name].values) for name in self.shapes}
+        for name, shape in self.shapes.items():
+            if values[name].shape != shape:
+                raise ModelError(
+                    f"`freeze`: {name!r} has the shape {values[name].shape} in the fit, and {shape} in this network."
+                )
+        changed: dict[str, Any] = {
+            "frozen": (*_as_tuple(self._settings["frozen"]), *names),
+            "init": "given",
+            # What is a gain, and has a prior around 1, cannot be told of weights that were fitted.
+            "prior": lambda name, shape: self.priors[name],
+        }
+        return Network(self.net.brought(values), **{**self._settings, **changed})
+
+    def check_fitted(self, table: Table) -> None:
+        """Raises an error if there is no outcome to fit to, and warns of columns that are far from standardised."""
+        if self.outcome not in table.columns:
+            raise DataError(
+                f"`data` has no column {self.outcome!r}, which the network is to be fitted to. Add it, or name another "
+                "one: lv.Network(..., outcome=...)."
+            )
+        if all(name in table.columns for name in self.inputs):
+            self._warn_of_scales(table)
 
     def target(self, target: Any, table: Table) -> Any:
         """The target of the program on these rows, with what a network has besides."""
@@ -190,16 +275,18 @@ class Network:
         )
         return dataclasses.replace(target, model=model)
 
-    def predicted(self, fn: dist.Distribution) -> jax.Array:
-        """The numbers that stand for a distribution: the probabilities of classes, else the mean."""
-        base = fn.base_dist if isinstance(fn, dist.Independent) else fn
-        probabilities = getattr(base, "probs", None) if base.support.is_discrete else None
-        return fn.mean if probabilities is None else probabilities
+    def unconstrained(self, sites: Weights) -> Position:
+        """The position whose sites these are: weights are what they are, and the noise is mapped to the real line."""
+        position = {name: sites[name] for name in self.shapes}
+        for name, prior in self.likelihood.sites.items():
+            position[name] = dist.biject_to(prior.support).inv(jnp.asarray(sites[name]))
+        return position
 
     def _predictions(self, sites: Weights, rows: Any) -> jax.Array:
         weights = {name: sites[name] for name in self.shapes}
         values = {name: sites[name] for name in self.likelihood.sites}
-        return self.predicted(self.distribution(self.net.apply(weights, rows), values))
+        output = self.output(weights, rows)
+        return predicted(self.distribution(output, values), output)
 
     def _start(self, model: Model, generator: np.random.Generator) -> Position:
         """An initialisation; of what else is unknown, 1 or near it (0 on the unconstrained scale)."""
@@ -217,19 +304,47 @@ class Network:
 
     def _scales_of(self, table: Table) -> dict[str, Scale]:
         scales = {}
-        wanted = [*self.inputs, *([self.outcome] if hasattr(self.likelihood, "noise") else [])]
+        wanted = [*self.inputs, *([self.outcome] if self.likelihood.of_numbers else [])]
         for name in wanted:
             if name not in table.columns:
                 raise ModelError(f"`Network`: `standardise` has no column {name!r} of numbers.")
-            column = np.asarray(table.columns[name], np.float64)
-            spread = column.std(axis=0)
-            scale = np.where(spread > 0, spread, 1.0)
             dtype = jnp.result_type(float)
-            scales[name] = Scale(np.asarray(column.mean(axis=0), dtype), np.asarray(scale, dtype))
+            location, spread = _moments(np.asarray(table.columns[name]))
+            scale = np.where(spread > 0, spread, 1.0)
+            scales[name] = Scale(np.asarray(location, dtype), np.asarray(scale, dtype))
         return scales
 
+    def _warn_of_scales(self, table: Table) -> None:
+        """Warns of a column that weights of the order of 1 cannot serve."""
+        wanted = [] if self._indexes(table) else [name for name in self.inputs if name not in table.levels]
+        wanted += [self.outcome] if self.likelihood.of_numbers else []
+        for name in (name for name in wanted if name not in self._scales):
+            column = np.asarray(table.columns[name][:: table.num_rows // MOST_LOOKED_AT + 1])
+            means, sds = _moments(column)
+            location, spread = float(np.abs(means).max()), float(sds.max())
+            if max(location, spread) < LARGE and not 0 < np.abs(column).max() < SMALL:
+                continue
+            warnings.warn(
+                f"`Network`: the column {name!r} is far from standardised (its mean is up to {location:.3g}, its sd up "
+                f"to {spread:.3g}): priors and step sizes are for columns of the order of 1. Give "
+                "lv.Network(..., standardise=data).",
+                LangevinWarning,
+                stacklevel=6,
+            )
+
+    def _indexes(self, table: Table) -> bool:
+        """Whether the inputs are whole numbers that the network looks something up by, as words: others do not do."""
+        if any(table.columns[name].dtype.kind not in "iu" for name in self.inputs):
+            return False
+        as_numbers = {name: np.zeros((1, *table.columns[name].shape[1:]), np.float32) for name in self.inputs}
+        try:
+            self._meant(as_numbers, 1)
+        except ModelError:
+            return True
+        return False
+
     def _check_names(self) -> None:
-        taken = [*self.inputs, self.outcome, PREDICTION, "rows", PROBE, "chain", "draw", *self.likelihood.sites]
+        taken = [*self.inputs, self.outcome, PREDICTION, OUTPUT, "rows", PROBE, "chain", "draw", *self.likelihood.sites]
         for name in self.net.first:
             if name in taken:
                 raise ModelError(f"`Network`: a weight is called {name!r}, which something else is called too.")
@@ -240,6 +355,23 @@ class Network:
 
 
 spelling.check_keywords(Network)
+
+
+class _Tempered(handlers.scale):
+    """Scales log-probabilities, and not the Jacobians of maps to the real line: these are of the space."""
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        """Leaves factors alone: a network has none of its own."""
+        if msg["type"] == "sample" and isinstance(msg["fn"], dist.Unit):
+            return
+        super().process_message(msg)
+
+
+def _moments(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and sd over the rows, in double precision, some rows at a time."""
+    parts = [column[start : start + MOST_LOOKED_AT] for start in range(0, len(column), MOST_LOOKED_AT)]
+    mean = sum(part.sum(axis=0, dtype=np.float64) for part in parts) / len(column)
+    return mean, np.sqrt(sum(((part - mean) ** 2).sum(axis=0) for part in parts) / len(column))
 
 
 def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:

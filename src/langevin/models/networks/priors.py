@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.stats import norm
 from numpyro import distributions as dist
 
-from langevin.errors import ModelError
+from langevin import checks
+from langevin.errors import ModelError, SettingError
 from langevin.models.networks.nets import Net, matched
 
 
@@ -27,16 +27,15 @@ class FanIn:
 
     Args:
         scale: Of a weight with one input; the square root of 2 keeps the size of activations in a network of ReLUs.
-        bias: The scale of biases. Gains (vectors of ones, as in LayerNorm) are this far around 1.
+        bias: The scale of biases. Gains (as in LayerNorm) are this far around 1.
     """
 
     scale: float = math.sqrt(2)
     bias: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("scale", "bias"):
-            if not getattr(self, name) > 0:
-                raise ModelError(f"`FanIn`: `{name}` must be > 0; got {getattr(self, name)!r}.")
+        checks.positive("FanIn", "scale", self.scale)
+        checks.positive("FanIn", "bias", self.bias)
 
 
 class ScaleMixture(dist.Distribution):
@@ -49,7 +48,7 @@ class ScaleMixture(dist.Distribution):
     """
 
     support = dist.constraints.real
-    arg_constraints: ClassVar[dict[str, Any]] = {
+    arg_constraints = {  # noqa: RUF012
         "share": dist.constraints.unit_interval,
         "wide": dist.constraints.positive,
         "narrow": dist.constraints.positive,
@@ -59,17 +58,23 @@ class ScaleMixture(dist.Distribution):
     def __init__(
         self, share: Any = 0.25, wide: Any = 1.0, narrow: Any = math.exp(-6), *, validate_args: bool | None = None
     ) -> None:
+        checks.positive("ScaleMixture", "wide", wide)
+        checks.positive("ScaleMixture", "narrow", narrow, "0.0025")
+        if not (checks.is_number(share) and 0 < share < 1):
+            raise SettingError(f"`ScaleMixture`: `share` must be between 0 and 1; got {share!r}. Try 0.25.")
         self.share, self.wide, self.narrow = share, wide, narrow
         super().__init__(batch_shape=(), event_shape=(), validate_args=validate_args)
 
-    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+    def sample(self, key: jax.Array | None, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """Draws."""
+        assert key is not None
         of_which, noise = jax.random.split(key)
         scale = jnp.where(jax.random.uniform(of_which, sample_shape) < self.share, self.wide, self.narrow)
         return scale * jax.random.normal(noise, sample_shape)
 
-    def log_prob(self, value: Any) -> jax.Array:
+    def log_prob(self, value: Any, intermediates: list[Any] | None = None) -> jax.Array:
         """The logarithm of the density."""
+        del intermediates
         wide = jnp.log(self.share) + norm.logpdf(value, scale=self.wide)
         return jnp.logaddexp(wide, jnp.log1p(-self.share) + norm.logpdf(value, scale=self.narrow))
 
@@ -109,26 +114,33 @@ def _prior(prior: Any, name: str, net: Net) -> dist.Distribution:
     shape = net.shapes[name]
     if callable(prior) and not isinstance(prior, dist.Distribution | FanIn):
         prior = prior(name, shape)
-        if isinstance(prior, dist.Distribution) and prior.shape() == shape and shape:
-            return prior.to_event(len(shape) - prior.event_dim)
     if prior is None or isinstance(prior, FanIn):
-        prior = _normal(prior or FanIn(), net.fan_ins[name], net.first[name])
+        prior = _normal(prior or FanIn(), net.fan_ins[name], is_gain=name in net.gains)
     if not isinstance(prior, dist.Distribution):
         raise ModelError(f"`Network`: the prior of {name!r} must be a NumPyro distribution or FanIn; got {prior!r}.")
+    if not _is_real(prior.support):
+        raise ModelError(f"`Network`: the prior of {name!r} must be over all real numbers; got {prior!r}.")
+    if prior.shape() == shape:
+        return prior.to_event(len(shape) - prior.event_dim)
     if prior.shape() != ():
         raise ModelError(
-            f"`Network`: the prior of {name!r} must be of one number, which all weights of it then have; got one of "
-            f"shape {prior.shape()}. With priors of their own, give a function of name and shape."
+            f"`Network`: the prior of {name!r} must be of one number, which all weights of it then have, or have the "
+            f"shape of these weights, {shape}; got one of shape {prior.shape()}."
         )
-    if prior.support is not dist.constraints.real:
-        raise ModelError(f"`Network`: the prior of {name!r} must be over all real numbers; got {prior!r}.")
     return prior.expand(shape).to_event(len(shape))
 
 
-def _normal(prior: FanIn, fan_in: int, first: np.ndarray) -> dist.Normal:
+def _is_real(support: Any) -> bool:
+    """Whether all real numbers are in it."""
+    while isinstance(support, dist.constraints.independent):
+        support = support.base_constraint
+    return support is dist.constraints.real
+
+
+def _normal(prior: FanIn, fan_in: int, *, is_gain: bool) -> dist.Normal:
     if fan_in:
         return dist.Normal(0.0, prior.scale / math.sqrt(fan_in))
-    return dist.Normal(1.0 if first.size and (first == 1).all() else 0.0, prior.bias)
+    return dist.Normal(1.0 if is_gain else 0.0, prior.bias)
 
 
 PriorOfWeights = FanIn | dist.Distribution | Mapping[str, Any] | Callable[[str, tuple[int, ...]], dist.Distribution]
