@@ -194,7 +194,8 @@ class Run(NamedTuple):
         target = self.target.with_centring(outcome.centring) if isinstance(self.target, Posterior) else None
         if outcome.guide is not None:
             outcome.guide.levels = self.table.levels
-        fit = Fit(tree, target, outcome.guide, Source(self.model, self.constants, self.table))
+        model = self.model if outcome.model is None else outcome.model
+        fit = Fit(tree, target, outcome.guide, Source(model, self.constants, self.table))
         for finding in fit.verdict:
             if finding.code not in UNSURPRISING:
                 warnings.warn(str(finding), LangevinWarning, stacklevel=5)

@@ -81,7 +81,14 @@ def load(path: str | Path, model: Any = None, *, constants: Mapping[str, Any] | 
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError) as error:
         raise DataError(f"`load`: {path} is not a fit that can be read: {error}.") from error
     _check_settings(path, tree.attrs.get("settings"))
-    return Fit(tree, source=None if model is None else Source(model, constants or {}))
+    fit = Fit(tree)
+    if model is not None:
+        from langevin.models.networks.network import Network
+
+        # A fit may predict with a network that is linear in its weights.
+        model = model.as_fitted(fit) if isinstance(model, Network) else model
+        fit.source = Source(model, constants or {})
+    return fit
 
 
 def _check_kind(path: Path) -> None:

@@ -176,6 +176,11 @@ _RICHER = {
 
 def _richer(method: Mapping[str, Any]) -> str:
     """A remedy that does not name the family in use."""
+    if "structure" in method:
+        return (
+            "Try method='vi', whose Gaussian is the nearest to the posterior and not that of the mode; or "
+            "method='nuts', started from this fit by `init=fit`."
+        )
     family = method.get("family")
     if isinstance(family, str) and family in _RICHER:
         return f"Try {_RICHER[family]}; noncentred=True; or method='nuts', started from this fit by `init=fit`."
