@@ -148,7 +148,7 @@ def interrupted_at(monkeypatch, phase, number):
     monkeypatch.setattr(drive._Clock, "decide", decide)
 
 
-LAST_PHASE = {"vi": "fitting", "map": "climbing", "laplace": "climbing"}
+LAST_PHASE = {"vi": "fitting", "map": "climbing", "laplace": "polishing"}
 
 
 @pytest.mark.parametrize("name", BY_NAME)

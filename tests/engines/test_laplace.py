@@ -328,12 +328,13 @@ def test_predictions_are_those_of_the_linearised_network(tmp_path):
 def test_the_posterior_of_the_linearised_network_is_gaussian():
     """With Gaussian noise that is known: its ratios are all the same, where those of the network itself are not."""
     network, data = two_layers(lv.likelihoods.Gaussian(0.3), rows=30)
-    method = lv.Laplace("dense", climb=lv.MAP(learning_rate=0.01))
-    fit = lv.fit(network, data, method, **QUICK)
+    climb = lv.MAP(learning_rate=0.01)
+    fit = lv.fit(network, data, lv.Laplace("dense", climb), **QUICK)
     assert fit.settings["evidence"]["ratios"]["efficiency"] > 0.98
     assert fit.verdict.word == "trustworthy"
     with pytest.warns(lv.LangevinWarning, match="far from the posterior"):
-        lv.fit(network, data, lv.Laplace("dense", climb=None, linearised=False), init=fit, **QUICK)
+        fit = lv.fit(network, data, lv.Laplace("dense", climb, linearised=False), **QUICK)
+    assert fit.settings["evidence"]["ratios"]["efficiency"] < 0.5
 
 
 # What it says of itself.
@@ -346,37 +347,43 @@ def test_a_skewed_posterior_is_said_to_be_far():
     assert fit.verdict.word == "wrong"
 
 
+def finding(fit, code):
+    return next(str(found) for found in fit.verdict if found.code == code)
+
+
+@quiet
 def test_a_direction_without_curvature_is_said():
     flat = lv.Density(lambda x: -0.5 * x["a"] ** 2 - 0.5 * (x["b"] - x["c"]) ** 2, init={"a": 1.0, "b": 0.0, "c": 0.0})
-    with pytest.warns(lv.LangevinWarning, match="In 1 of 3 directions the density does not fall"):
-        fit = lv.fit(flat, method="laplace", **QUICK)
-    assert "curvature" in {finding.code for finding in fit.verdict}
+    fit = lv.fit(flat, method="laplace", **QUICK)
+    assert "In 1 of 3 directions the density does not fall" in finding(fit, "curvature")
 
 
+@quiet
 def test_a_saddle_is_said_and_a_curvature_that_is_not_finite_is_refused():
     saddle = lv.Density(lambda x: -0.5 * x[0] ** 2 + 0.5 * x[1] ** 2 - x[1] ** 4, init=np.zeros(2, np.float32))
-    with pytest.warns(lv.LangevinWarning, match="In 1 of 2 directions"):
-        lv.fit(saddle, method=lv.Laplace(climb=None), **QUICK)
+    fit = lv.fit(saddle, method=lv.Laplace(climb=None), **QUICK)
+    assert "In 1 of 2 directions" in finding(fit, "curvature")
     kink = lv.Density(lambda x: -(jnp.abs(x) ** 1.5), init=np.float32(0.0))
     with pytest.raises(lv.SamplingError, match="the curvature at the mode is not finite"):
         lv.fit(kink, method=lv.Laplace(climb=None), **QUICK)
 
 
+@quiet
 def test_a_climb_that_ended_early_is_said():
     network, data = two_layers(lv.likelihoods.Gaussian(0.1), rows=50)
-    with pytest.warns(lv.LangevinWarning, match="ended before the mode"):
-        lv.fit(network, data, lv.Laplace("kronecker", climb=lv.MAP(num_steps=2)), **QUICK)
+    fit = lv.fit(network, data, lv.Laplace("kronecker", climb=lv.MAP(num_steps=2)), **QUICK)
+    assert "ended before the mode" in finding(fit, "not settled")
 
 
+@quiet
 @pytest.mark.parametrize("kind", ["year", "dollars"])
 def test_columns_as_they_come(kind):
     target = raw_regression(kind)
     fit = lv.fit(target.model, target.data, "laplace", progress=False)
     assert "curvature" not in {finding.code for finding in fit.verdict}
-    for name, mean in target.means.items():
-        draws = fit.posterior[name].values
-        assert np.all(np.abs(draws.mean(axis=(0, 1)) - mean) < 0.2 * target.sds[name]), name
-        np.testing.assert_allclose(draws.std(axis=(0, 1)), target.sds[name], rtol=0.1)
+    draws = fit.posterior["w"].values
+    assert np.all(np.abs(draws.mean(axis=(0, 1)) - target.means["w"]) < 0.1 * target.sds["w"])
+    np.testing.assert_allclose(draws.std(axis=(0, 1)), target.sds["w"], rtol=0.1)
 
 
 def counts(x, y=None):

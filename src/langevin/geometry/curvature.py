@@ -22,6 +22,8 @@ from langevin.run.compilation import Programs
 
 # A curvature below this share of the largest, in units in which it has a unit diagonal, is none: it may be rounding.
 LEAST = 1e-7
+# Numbers of one row in all directions that are computed side by side: many at a time are one matrix product.
+MOST_AT_ONCE = 16_000_000
 
 Sums = dict[str, np.ndarray]
 """What is summed over parts of the rows: "height", "gradient", and the curvature under names of its own."""
@@ -52,7 +54,7 @@ class Hessian:
         a_part = None if rows is not None else evaluating.rows_of_curvature(target, size)
         self.num_parts = 1 if a_part is None else -(-num_data // a_part)
         # Directions at once: of a part of the rows all, of all rows as many as fit.
-        at_once = size if a_part is not None else int(np.clip(evaluating.MOST_AT_ONCE // max(num_data, 1), 1, size))
+        at_once = size if a_part is not None else int(np.clip(MOST_AT_ONCE // max(num_data, 1), 1, size))
         self._static = _Work(a_part, at_once, diagonal)
 
     def add(self, sums: Sums, part: int, point: np.ndarray) -> Sums:

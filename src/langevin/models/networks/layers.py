@@ -76,14 +76,16 @@ def layers_of(net: Net, row: Any) -> tuple[Layer, ...]:
         seen.extend((name, layer) for name, layer in tap.order)
         return output, tap.inputs
 
+    rows = jax.ShapeDtypeStruct((1, *row.shape), row.dtype)
     try:
-        _, inputs = jax.eval_shape(call, {name: net.first[name] for name in net.shapes}, row)
+        # Through `vmap`, as it is called later: that notices what is inside another transformation.
+        _, inputs = jax.eval_shape(jax.vmap(call, (None, 0)), {name: net.first[name] for name in net.shapes}, rows)
     except Exception:  # inputs inside a transformation of the network's own cannot be taken out of it
         return ()
     last = {name: number for number, (name, _) in enumerate(seen)}
     layers = []
     for name in sorted(last, key=last.__getitem__):
-        kind, places = seen[last[name]][1], sum(len(part) for part in inputs[name])
+        kind, places = seen[last[name]][1], sum(part.shape[1] for part in inputs[name])
         prefix = f"{name}." if name else ""
         weight, bias = (part if part in net.shapes else "" for part in (f"{prefix}weight", f"{prefix}bias"))
         if not (weight or bias):
