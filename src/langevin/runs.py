@@ -187,14 +187,27 @@ class Run(NamedTuple):
             "evidence": outcome.evidence,
         } | outcome.settings
 
+    def _target_of(self, model: Any) -> Any:
+        return target_of(
+            model,
+            self.table,
+            constants=self.constants,
+            rows=self.asked.rows,
+            noncentred=self.asked.noncentred,
+            needs=self.method.needs,
+            minibatch=self.plan.batches is not None,
+        )
+
     def _fit(self, tree: xr.DataTree, outcome: Outcome) -> Fit:
         from langevin.diagnostics.findings import UNSURPRISING
         from langevin.result import Fit
 
         target = self.target.with_centring(outcome.centring) if isinstance(self.target, Posterior) else None
+        model = self.model
+        if outcome.model is not None:
+            model, target = outcome.model, self._target_of(outcome.model)
         if outcome.guide is not None:
             outcome.guide.levels = self.table.levels
-        model = self.model if outcome.model is None else outcome.model
         fit = Fit(tree, target, outcome.guide, Source(model, self.constants, self.table))
         for finding in fit.verdict:
             if finding.code not in UNSURPRISING:

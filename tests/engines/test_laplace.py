@@ -316,6 +316,9 @@ def test_predictions_are_those_of_the_linearised_network(tmp_path):
     kept = fit.posterior["prediction"].values.reshape(-1, 30)
     at_mode = np.asarray(network.net.apply(unravel(jnp.asarray(mean, jnp.float32)), data["x"])[:, 0])
     np.testing.assert_allclose(kept.mean(axis=0), at_mode, atol=4.5 * kept.std(axis=0).max() / np.sqrt(4000))
+    # And what else is computed of the fit: the log-density of its draws.
+    first = {name: jnp.asarray(values[1, 3]) for name, values in fit.tree["unconstrained_posterior"].items()}
+    assert float(fit.target.log_density(first)) == pytest.approx(float(fit.stats["lp"][1, 3]), rel=1e-4)
     fit.save(tmp_path / "fit")
     loaded = lv.load(tmp_path / "fit", network).predict({"x": x})
     np.testing.assert_allclose(loaded["mean"], found["mean"], atol=1e-6)
