@@ -240,6 +240,16 @@ def test_kronecker_factors_of_two_layers():
         start += len(order)
 
 
+def test_kronecker_factors_of_biases_alone_are_exact_by_layer():
+    """With the matrices frozen, what goes in is 1."""
+    network, data = two_layers(frozen="*.weight")
+    dense, kronecker = (covariance_at(network, data, structure) for structure in ("dense", "kronecker"))
+    for here in (slice(0, 5), slice(5, 8)):
+        wanted = np.linalg.inv(np.linalg.inv(dense)[here, here])
+        np.testing.assert_allclose(kronecker[here, here], wanted, rtol=2e-3, atol=1e-5)
+    assert not kronecker[:5, 5:].any()
+
+
 def test_temperature_counts_in_all_of_it():
     network, data = two_layers()
     warm, _ = two_layers(temperature=4.0)
@@ -437,6 +447,9 @@ def test_what_a_network_lacks_is_said():
     shared = lv.Network(lambda key: Shared(eqx.nn.Linear(2, 3, key=key)), "categorical")
     with pytest.raises(lv.SettingError, match="no layer can be told"):
         lv.fit(shared, data, lv.Laplace("last_layer"), progress=False)
+    tied = lv.Network(lambda key: Tied(eqx.nn.Linear(4, 4, key=key)), "categorical")
+    with pytest.raises(lv.SettingError, match="no layer can be told"):
+        lv.fit(tied, data, lv.Laplace("kronecker"), progress=False)
     wide = lv.Network(eqx.nn.MLP(4, 3, 400, 2, key=keys[1]), "categorical")
     with pytest.raises(lv.SettingError, match="would take .* GB"):
         lv.fit(wide, data, lv.Laplace("dense"), progress=False)
@@ -461,6 +474,13 @@ class Shared(eqx.Module):
 
     def __call__(self, x):
         return jax.vmap(self.part)(x.reshape(2, 2)).sum(axis=0)
+
+
+class Tied(eqx.Module):
+    part: eqx.nn.Linear
+
+    def __call__(self, x):
+        return self.part.weight.T @ jnp.tanh(self.part(x))
 
 
 # Runs.

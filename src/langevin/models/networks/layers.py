@@ -60,7 +60,7 @@ def layers_of(net: Net, row: Any) -> tuple[Layer, ...]:
     """The layers in the order in which they are called, by their last call; none if that cannot be told.
 
     A network that is no Equinox module has none that can be told; nor has one that calls them inside `jax.vmap`,
-    `jax.lax.scan` or `jax.checkpoint` of its own.
+    `jax.lax.scan` or `jax.checkpoint` of its own, or that uses the weights of a layer by itself.
 
     Args:
         net: The network.
@@ -149,6 +149,8 @@ class _Tap:
         return self._taps.through(self._name, self._layer, x)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("weight", "bias"):
+            raise AttributeError("Weights that are used outside of their layer have gradients that it does not see.")
         return getattr(self._layer, name)
 
 
