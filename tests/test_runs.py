@@ -21,7 +21,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
 TARGET = linear_regression()
 SETTINGS = {"num_chains": 2, "num_warmup": 60, "num_draws": 40, "progress": False, "seed": 3}
 # Settings of a method that make its run short; all others have their defaults.
-SHORT = {"map": lv.MAP(num_steps=150), "vi": lv.VI("fullrank", num_steps=300)}
+SHORT = {
+    "map": lv.MAP(num_steps=150),
+    "laplace": lv.Laplace(climb=lv.MAP(num_steps=150)),
+    "vi": lv.VI("fullrank", num_steps=300),
+}
 
 
 def method_of(name):
@@ -148,7 +152,7 @@ def interrupted_at(monkeypatch, phase, number):
     monkeypatch.setattr(drive._Clock, "decide", decide)
 
 
-LAST_PHASE = {"vi": "fitting", "map": "climbing"}
+LAST_PHASE = {"vi": "fitting", "map": "climbing", "laplace": "climbing"}
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -25,7 +25,21 @@ if TYPE_CHECKING:
     )
     from langevin.inference import elbo_gradients, fit, resume
     from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
-    from langevin.methods import HMC, MALA, MAP, NUTS, RWM, SGHMC, SGLD, SGNHT, VI, CyclicalSGHMC, CyclicalSGLD, RMSprop
+    from langevin.methods import (
+        HMC,
+        MALA,
+        MAP,
+        NUTS,
+        RWM,
+        SGHMC,
+        SGLD,
+        SGNHT,
+        VI,
+        CyclicalSGHMC,
+        CyclicalSGLD,
+        Laplace,
+        RMSprop,
+    )
     from langevin.models.density import Density
     from langevin.models.networks import likelihoods
     from langevin.models.networks.network import Network
@@ -50,6 +64,7 @@ _HOMES = {
     "Fit": "langevin.result",
     "Keep": "langevin.run.keep",
     "LangevinError": "langevin.errors",
+    "Laplace": "langevin.methods",
     "LangevinWarning": "langevin.errors",
     "MAP": "langevin.methods",
     "ModelError": "langevin.errors",
@@ -106,6 +121,7 @@ __all__ = [
     "Keep",
     "LangevinError",
     "LangevinWarning",
+    "Laplace",
     "ModelError",
     "Network",
     "Polynomial",

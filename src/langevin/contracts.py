@@ -184,7 +184,7 @@ class Group(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What is left of a run besides its draws. All but `guide` can be stored.
+    """What is left of a run besides its draws. All but `guide` and `model` can be stored.
 
     Attributes:
         evidence: For each kind of evidence (a name in `langevin.diagnostics.evidence.FINDERS`) its numbers, which
@@ -194,7 +194,8 @@ class Outcome(NamedTuple):
         by_chain: Arrays of one number a chain, which go into "sample_stats".
         groups: Further groups of the result.
         centring: For each site whose centring was chosen, how far its elements are centred.
-        guide: The fitted approximation (VI only).
+        guide: The fitted approximation (of VI, and around a mode).
+        model: The model to predict with, where it is not the one that was fitted: a network that was linearised.
     """
 
     evidence: dict[str, dict[str, Any]]
@@ -204,6 +205,7 @@ class Outcome(NamedTuple):
     groups: Mapping[str, Group] = {}
     centring: Mapping[str, np.ndarray] = {}
     guide: Any = None
+    model: Any = None
 
 
 class Engine(Protocol):

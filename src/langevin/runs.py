@@ -207,16 +207,30 @@ class Run(NamedTuple):
             "evidence": outcome.evidence,
         } | outcome.settings
 
+    def _target_of(self, model: Any) -> Any:
+        return target_of(
+            model,
+            self.table,
+            constants=self.constants,
+            rows=self.asked.rows,
+            noncentred=self.asked.noncentred,
+            needs=self.method.needs,
+            minibatch=self.plan.batches is not None,
+        )
+
     def _fit(self, tree: xr.DataTree, outcome: Outcome) -> Fit:
         from langevin.diagnostics.findings import UNSURPRISING
         from langevin.result import Fit
 
         target = self.target.with_centring(outcome.centring) if isinstance(self.target, Posterior) else None
+        model = self.model
+        if outcome.model is not None:
+            model, target = outcome.model, self._target_of(outcome.model)
         if outcome.guide is not None:
             outcome.guide.levels = self.table.levels
         keep = self.plan.keep
         table = keep.function.table if isinstance(keep.function, Outputs) else self.table
-        source = source_of_network(self.model, self.constants, describe(keep), table)
+        source = source_of_network(model, self.constants, describe(keep), table)
         fit = Fit(tree, target, outcome.guide, source)
         for finding in fit.verdict:
             if finding.code not in UNSURPRISING:

@@ -81,10 +81,14 @@ def load(path: str | Path, model: Any = None, *, constants: Mapping[str, Any] | 
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RuntimeError) as error:
         raise DataError(f"`load`: {path} is not a fit that can be read: {error}.") from error
     _check_settings(path, tree.attrs.get("settings"))
-    if model is None:
-        return Fit(tree)
-    keep = json.loads(tree.attrs["settings"]).get("keep", {})
-    return Fit(tree, source=source_of_network(model, constants or {}, keep, None))
+    fit = Fit(tree)
+    if model is not None:
+        from langevin.models.networks.network import Network
+
+        # A fit may predict with a network that is linear in its weights.
+        model = model.as_fitted(fit) if isinstance(model, Network) else model
+        fit.source = source_of_network(model, constants or {}, fit.settings.get("keep", {}), None)
+    return fit
 
 
 def _check_kind(path: Path) -> None:

@@ -59,6 +59,7 @@ WIDE = np.random.default_rng(1).normal(size=(NUM_CHAINS, NUM_DRAWS, 1000)).astyp
 MANY = result()._replace(unconstrained=xr.Dataset({"z": ((*DIMS, "z_dim_0"), WIDE)}))
 BLOWN_UP = replaced(np.nan, (2, slice(100, None)))
 LOST = np.array([-1, -1, 107, -1])
+MODAL = {"flat": 0, "distance": 0.0, "size": 3, "fixed": [], "judged": True}
 
 CASES = {
     "interrupted": [Case(["interrupted"], {"asked": 1000})],
@@ -171,6 +172,13 @@ CASES = {
         Case(["not settled"], {"settled": False, "skipped": 0, "error": None}),
         Case(["skipped"], {"settled": True, "skipped": 3, "error": None}),
         Case(["not settled", "skipped"], {"settled": False, "skipped": 3, "error": 0.3}),
+    ],
+    "laplace": [
+        Case([], MODAL),
+        Case([], MODAL | {"distance": 0.19}),
+        Case(["not settled"], MODAL | {"distance": 0.21}),
+        Case(["curvature"], MODAL | {"flat": 1}),
+        Case(["point", "unchecked"], MODAL | {"fixed": ["a", "b"], "judged": False}),
     ],
     "points": [Case(["point"], {"names": ["a", "b"]})],
     "point": [Case(["point"])],

@@ -190,6 +190,11 @@ _RICHER = {
 
 def _richer(method: Mapping[str, Any]) -> str:
     """A remedy that does not name the family in use."""
+    if "structure" in method:
+        return (
+            "Try method='vi', whose Gaussian is the nearest to the posterior and not that of the mode; or "
+            "method='nuts', started from this fit by `init=fit`."
+        )
     family = method.get("family")
     if isinstance(family, str) and family in _RICHER:
         return f"Try {_RICHER[family]}; noncentred=True; or method='nuts', started from this fit by `init=fit`."
@@ -244,9 +249,10 @@ def _shifts(draws: np.ndarray, weights: np.ndarray, most_errors: float) -> tuple
         most_errors: What is fewer standard errors off may be so by chance: it scores 0.
     """
     weights = weights[:, None]
-    middle, right_middle = draws.mean(axis=0), np.mean(weights * draws, axis=0)
-    square, right_square = (draws - middle) ** 2, (draws - right_middle) ** 2
+    # Draws that are not finite have no score: that is said elsewhere.
     with np.errstate(divide="ignore", invalid="ignore"):
+        middle, right_middle = draws.mean(axis=0), np.mean(weights * draws, axis=0)
+        square, right_square = (draws - middle) ** 2, (draws - right_middle) ** 2
         variance, right = square.mean(axis=0), np.mean(weights * right_square, axis=0)
         mean, log_sd = (middle - right_middle) / np.sqrt(right), np.log(variance / right) / 2
         # The standard errors are those of the mean influence of a draw on each.

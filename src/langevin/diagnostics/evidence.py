@@ -15,6 +15,7 @@ import xarray as xr
 from langevin.diagnostics.approximation import far_off, optimisation, points, unchecked
 from langevin.diagnostics.findings import Finding, Result, Verdict
 from langevin.diagnostics.mixing import mixing
+from langevin.diagnostics.modal import modal
 
 MOST_NOISE_RATIO = 2.5
 # As squares of ratios of sds: of all coordinates together, and of one.
@@ -358,6 +359,7 @@ FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "ratios": far_off,
     "unchecked": unchecked,
     "optimisation": optimisation,
+    "laplace": modal,
     "points": points,
     "point": _point,
 }

@@ -36,6 +36,7 @@ SEVERITIES: dict[str, Severity] = {
     "unchecked": "doubtful",
     "not settled": "doubtful",
     "skipped": "doubtful",
+    "curvature": "doubtful",
     "point": "doubtful",
 }
 
@@ -49,7 +50,7 @@ class Finding(NamedTuple):
     Attributes:
         code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "frozen",
             "not mixed", "few draws", "one chain", "too wide", "drifting", "elsewhere", "point", "interrupted",
-            "out of time"; of an approximation "far off", "unchecked", "not settled", "skipped".
+            "out of time"; of an approximation "far off", "unchecked", "not settled", "skipped", "curvature".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.

@@ -17,6 +17,7 @@ from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
 from langevin.methods.base import Method
 from langevin.methods.cyclical import CyclicalSGHMC, CyclicalSGLD
 from langevin.methods.exact import HMC, MALA, NUTS, RWM
+from langevin.methods.laplace import Laplace
 from langevin.methods.point import MAP
 from langevin.methods.stochastic import SGHMC, SGLD, SGNHT, RMSprop
 from langevin.methods.variational import VI
@@ -34,6 +35,7 @@ __all__ = [
     "VI",
     "CyclicalSGHMC",
     "CyclicalSGLD",
+    "Laplace",
     "Method",
     "RMSprop",
     "as_method",
@@ -53,6 +55,7 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "cyclicalsgld": CyclicalSGLD,
     "cyclicalsghmc": CyclicalSGHMC,
     "map": MAP,
+    "laplace": Laplace,
     "vi": VI,
 }
 

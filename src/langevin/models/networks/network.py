@@ -10,6 +10,7 @@ have symmetries (units of a layer may trade places), and need not.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import warnings
@@ -29,9 +30,11 @@ from langevin.culprit import ASKS_FOR_VALUES
 from langevin.data.table import Table, as_table
 from langevin.errors import DataError, LangevinWarning, ModelError
 from langevin.models.networks.likelihoods import Likelihood, Scale, likelihood_of, predicted
+from langevin.models.networks.linear import linearised
 from langevin.models.networks.nets import Weights, net_of
 from langevin.models.networks.outcomes import Meant, check_outcome, fitted, meant_by
 from langevin.models.networks.priors import PriorOfWeights, priors_of
+from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch, Centring, Model, Position, Posterior
 
 if TYPE_CHECKING:
@@ -250,9 +253,7 @@ class Network:
         """The target of the program on these rows, with what a network has besides."""
         if not isinstance(target, Posterior):
             return target
-        number = min(table.num_rows, MOST_PROBES)
-        chosen = np.linspace(0, table.num_rows - 1, number).astype(int)
-        probes = np.asarray(self.rows({name: np.asarray(table.columns[name])[chosen] for name in self.inputs}))
+        probes = np.asarray(self.probes(table.columns, table.num_rows))
         shape = jax.eval_shape(self._predictions, target.model.like, probes).shape
         dims = (PROBE, *(f"{PREDICTION}_dim_{axis}" for axis in range(1, len(shape))))
         report = target.model.report
@@ -281,6 +282,30 @@ class Network:
         for name, prior in self.likelihood.sites.items():
             position[name] = dist.biject_to(prior.support).inv(jnp.asarray(sites[name]))
         return position
+
+    def probes(self, columns: Batch, num_rows: int) -> jax.Array:
+        """The rows by whose predictions it is judged whether chains have mixed: evenly spread ones."""
+        chosen = np.linspace(0, num_rows - 1, min(num_rows, MOST_PROBES)).astype(int)
+        given = {name: columns[name] for name in self.inputs}
+        return self.rows({n: (c if isinstance(c, jax.Array) else np.asarray(c))[chosen] for n, c in given.items()})
+
+    def linearised(self, mode: Weights) -> Network:
+        """The same network as its expansion to first order in the weights, around a mode: see `lv.Laplace`."""
+        other = copy.copy(self)
+        other.net = linearised(self.net, {name: np.asarray(mode[name]) for name in self.shapes})
+        return other
+
+    def as_fitted(self, fit: Fit) -> Network:
+        """The network that a fit predicts with: linearised, if it was fitted so."""
+        if not fit.settings.get("linearised", False):
+            return self
+        group = fit.tree["mode"].to_dataset()
+        return self.linearised({name: group[name].values for name in self.shapes})
+
+    @property
+    def has_independent_priors(self) -> bool:
+        """Whether the weights are independent in their prior."""
+        return all(unwrapped(prior).event_shape == () for prior in self.priors.values())
 
     def _predictions(self, sites: Weights, rows: Any) -> jax.Array:
         weights = {name: sites[name] for name in self.shapes}
