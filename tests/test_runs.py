@@ -21,7 +21,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
 TARGET = linear_regression()
 SETTINGS = {"num_chains": 2, "num_warmup": 60, "num_draws": 40, "progress": False, "seed": 3}
 # Settings of a method that make its run short; all others have their defaults.
-SHORT = {"map": lv.MAP(num_steps=150), "vi": lv.VI("fullrank", num_steps=300)}
+SHORT = {
+    "map": lv.MAP(num_steps=150),
+    "vi": lv.VI("fullrank", num_steps=300),
+    "ensemble": lv.Ensemble(lv.MAP(num_steps=150), 3),
+    "swag": lv.SWAG(5, climb=lv.MAP(num_steps=150)),
+}
 
 
 def method_of(name):
@@ -107,7 +112,7 @@ def test_saved_and_loaded(name, tmp_path):
     assert repr(lv.load(tmp_path / "run")) == repr(whole)
 
 
-@pytest.mark.parametrize("name", [name for name in BY_NAME if name != "map"])
+@pytest.mark.parametrize("name", [name for name in BY_NAME if name not in ("map", "ensemble")])
 def test_more_draws_are_those_of_a_longer_run(name, tmp_path):
     longer = fit(name, num_draws=80, thin=2) if "cyclical" not in name else None
     first = fit(name, store=tmp_path / "run", thin=2)
@@ -148,7 +153,7 @@ def interrupted_at(monkeypatch, phase, number):
     monkeypatch.setattr(drive._Clock, "decide", decide)
 
 
-LAST_PHASE = {"vi": "fitting", "map": "climbing"}
+LAST_PHASE = {"vi": "fitting", "map": "climbing", "ensemble": "climbing", "swag": "averaging"}
 
 
 @pytest.mark.parametrize("name", BY_NAME)

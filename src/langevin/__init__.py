@@ -25,7 +25,22 @@ if TYPE_CHECKING:
     )
     from langevin.inference import elbo_gradients, fit, resume
     from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
-    from langevin.methods import HMC, MALA, MAP, NUTS, RWM, SGHMC, SGLD, SGNHT, VI, CyclicalSGHMC, CyclicalSGLD, RMSprop
+    from langevin.methods import (
+        HMC,
+        MALA,
+        MAP,
+        NUTS,
+        RWM,
+        SGHMC,
+        SGLD,
+        SGNHT,
+        SWAG,
+        VI,
+        CyclicalSGHMC,
+        CyclicalSGLD,
+        Ensemble,
+        RMSprop,
+    )
     from langevin.models.density import Density
     from langevin.models.networks import likelihoods
     from langevin.models.networks.network import Network
@@ -46,6 +61,7 @@ _HOMES = {
     "CyclicalSGLD": "langevin.methods",
     "DataError": "langevin.errors",
     "Density": "langevin.models.density",
+    "Ensemble": "langevin.methods",
     "FanIn": "langevin.models.networks.priors",
     "Fit": "langevin.result",
     "Keep": "langevin.run.keep",
@@ -64,6 +80,7 @@ _HOMES = {
     "SGHMC": "langevin.methods",
     "SGLD": "langevin.methods",
     "SGNHT": "langevin.methods",
+    "SWAG": "langevin.methods",
     "SamplingError": "langevin.errors",
     "ScaleMixture": "langevin.models.networks.priors",
     "SettingError": "langevin.errors",
@@ -92,6 +109,7 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "SWAG",
     "VI",
     "Batches",
     "Calibration",
@@ -101,6 +119,7 @@ __all__ = [
     "CyclicalSGLD",
     "DataError",
     "Density",
+    "Ensemble",
     "FanIn",
     "Fit",
     "Keep",

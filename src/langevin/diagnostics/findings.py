@@ -37,10 +37,11 @@ SEVERITIES: dict[str, Severity] = {
     "not settled": "doubtful",
     "skipped": "doubtful",
     "point": "doubtful",
+    "ensemble": "doubtful",
 }
 
 # These follow from what was asked for: the verdict has them, but no warning is given.
-UNSURPRISING = ("point", "one chain", "unchecked")
+UNSURPRISING = ("point", "one chain", "unchecked", "ensemble")
 
 
 class Finding(NamedTuple):
@@ -49,7 +50,7 @@ class Finding(NamedTuple):
     Attributes:
         code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "frozen",
             "not mixed", "few draws", "one chain", "too wide", "drifting", "elsewhere", "point", "interrupted",
-            "out of time"; of an approximation "far off", "unchecked", "not settled", "skipped".
+            "out of time"; of an approximation "far off", "unchecked", "not settled", "skipped"; "ensemble".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.

@@ -16,9 +16,11 @@ from langevin.errors import SettingError
 from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
 from langevin.methods.base import Method
 from langevin.methods.cyclical import CyclicalSGHMC, CyclicalSGLD
+from langevin.methods.ensemble import Ensemble
 from langevin.methods.exact import HMC, MALA, NUTS, RWM
 from langevin.methods.point import MAP
 from langevin.methods.stochastic import SGHMC, SGLD, SGNHT, RMSprop
+from langevin.methods.swag import SWAG
 from langevin.methods.variational import VI
 
 __all__ = [
@@ -31,9 +33,11 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "SWAG",
     "VI",
     "CyclicalSGHMC",
     "CyclicalSGLD",
+    "Ensemble",
     "Method",
     "RMSprop",
     "as_method",
@@ -54,6 +58,8 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "cyclicalsghmc": CyclicalSGHMC,
     "map": MAP,
     "vi": VI,
+    "ensemble": Ensemble,
+    "swag": SWAG,
 }
 
 
