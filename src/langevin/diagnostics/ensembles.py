@@ -46,7 +46,7 @@ def by_member(verdicts: Sequence[Verdict]) -> list[Finding]:
 
 
 def agreement(result: Result, asked: int, members: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """How far the members agree; nothing, if they are chains of a sampler that have mixed.
+    """How far the members agree; nothing, if all are chains of a sampler that have mixed.
 
     Args:
         result: The draws.
@@ -54,7 +54,7 @@ def agreement(result: Result, asked: int, members: Sequence[Mapping[str, Any]]) 
         members: The evidence of each.
     """
     count = len(members)
-    if all("mixing" in evidence for evidence in members) and count > 1:
+    if all("mixing" in evidence for evidence in members) and count == asked > 1:
         exact = bool(members[0]["mixing"].get("exact"))
         if "not mixed" not in [finding.code for finding in mixing(result, exact)]:
             return []

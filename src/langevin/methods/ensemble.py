@@ -20,14 +20,15 @@ class Ensemble(Method):
 
     With `lv.MAP()`, the default, it is a deep ensemble (Lakshminarayanan et al. 2017): one point a member. Of samplers,
     VI or SWAG each member has `num_draws` draws. A member is one chain of the result, and `num_chains` is not asked.
+    The starts are the model's own: of an `lv.Density`, give `init` as a function of a key.
 
     Args:
         method: The method of every member, or its name.
         num_members: How many.
 
     Example:
-        >>> import jax.numpy as jnp, langevin as lv
-        >>> two = lv.Density(lambda x: jnp.logaddexp(-8 * (x - 1) ** 2, -8 * (x + 1) ** 2), init=0.0)
+        >>> import jax, jax.numpy as jnp, langevin as lv
+        >>> two = lv.Density(lambda x: jnp.logaddexp(-8 * (x - 1) ** 2, -8 * (x + 1) ** 2), init=jax.random.normal)
         >>> fit = lv.fit(two, method=lv.Ensemble(num_members=8), progress=False)
         >>> sorted(set(fit.posterior["position"].values.ravel().round(1).tolist()))
         [-1.0, 1.0]
