@@ -1,5 +1,7 @@
 """SWAG: the Gaussian of SGD's iterates against NumPy, SGD's stationary width, the rate, and what is said of it."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from targets import linear_regression
 import langevin as lv
 from langevin.data.batches import Batches
 from langevin.engines import moments as gaussian
-from langevin.geometry.stationary import stationary_rate
+from langevin.geometry.stationary import network_rate, stationary_rate
 from langevin.run.compilation import Programs
 from langevin.run.seeds import Seed
 
@@ -144,6 +146,10 @@ def test_the_rate_by_hand():
     stiff = np.linalg.eigvalsh(x.T @ x + np.eye(3))[-1] / num_rows
     rate = stationary_rate(Programs(lambda: None), posterior, Batches(499, order="slices"), mode, 0.5, Seed.of(0))
     assert rate == pytest.approx(0.5 / stiff, rel=0.02)
+    # Rows ten times as large have a hundred times the curvature.
+    steep = dataclasses.replace(posterior, data={name: 10 * rows for name, rows in posterior.data.items()})
+    assert network_rate(Programs(lambda: None), posterior, mode, Seed.of(0)) == 0.03
+    assert network_rate(Programs(lambda: None), steep, mode, Seed.of(0)) == pytest.approx(0.01 / stiff, rel=0.02)
 
 
 @pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
@@ -189,7 +195,7 @@ def test_of_a_network_nothing_is_known():
     assert [finding.code for finding in fit.verdict] == ["unchecked"]
     assert "too many weights" in fit.verdict[0].finding
     assert fit.settings["num_snapshots"] == 10
-    assert fit.settings["learning_rate"] == 0.01
+    assert 0 < fit.settings["learning_rate"] <= 0.03
     assert float(fit.predict()["sd_epistemic"].min()) > 0
     assert fit.evaluate()["RMSE"] < 0.3
 

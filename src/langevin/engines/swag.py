@@ -2,8 +2,8 @@
 
     x <- x - rate * v,    v <- momentum * v + gradient of -log_density / N over a minibatch
 
-Maddox et al. (2019), 'A simple baseline for Bayesian uncertainty in deep learning'; see `langevin.engines.moments`. For
-what is not a network, the rate is that of `langevin.geometry.stationary`.
+Maddox et al. (2019), 'A simple baseline for Bayesian uncertainty in deep learning'; see `langevin.engines.moments`. The
+rate is that of `langevin.geometry.stationary`.
 
 Phases: those of the climbs, one chain after the other; "rate"; "averaging"; and "drawing".
 """
@@ -28,7 +28,7 @@ from langevin.engines.moments import Moments
 from langevin.engines.space import Space
 from langevin.errors import SamplingError
 from langevin.geometry.starts import unflattened
-from langevin.geometry.stationary import stationary_rate
+from langevin.geometry.stationary import network_rate, stationary_rate
 from langevin.kernels.ascent import ascent
 from langevin.kernels.base import Kernel
 from langevin.posterior import Posterior
@@ -38,7 +38,6 @@ from langevin.tuning import Tuning
 if TYPE_CHECKING:
     from langevin.methods.swag import SWAG
 
-RATE_OF_NETWORK = 0.01
 # Ratios p / q of more coordinates tell nothing: they are those of one draw.
 MOST_JUDGED_SIZE = 200
 LEAST_JUDGED = 300
@@ -144,11 +143,11 @@ class SWAGEngine:
         """The constant rate, measured at the first chain's top."""
         if self._method.learning_rate is not None:
             return self._method.learning_rate
-        if self._is_network:
-            return RATE_OF_NETWORK
         top, seed = self._space.tree(state["tops"][0]), self._plan.seed.child("rate")
-        batches, momentum = self._batches, self._method.momentum
-        return stationary_rate(self._space.programs, self._target, batches, top, momentum, seed)
+        programs, batches, momentum = self._space.programs, self._batches, self._method.momentum
+        if self._is_network:
+            return network_rate(programs, self._target, top, seed)
+        return stationary_rate(programs, self._target, batches, top, momentum, seed)
 
     def _average(self, state: State, limit: int) -> tuple[State, Chunk]:
         tuning = Tuning(step_size=np.asarray(state["rate"], self._dtype))

@@ -22,9 +22,9 @@ class SWAG(Method):
 
     Args:
         rank: How many of the latest deviations from the mean make the low-rank part of the covariance.
-        learning_rate: Of SGD, for the gradient of `-log_density / num_data`. By default 0.01 for a network; else the
-            one at which the iterates of SGD have the posterior's width, by the gradient noise at the trained point (see
-            `langevin.geometry.stationary`).
+        learning_rate: Of SGD, for the gradient of `-log_density / num_data`. By default 0.03 for a network, and less
+            where the curvature at the trained point asks for less; else the one at which the iterates of SGD are about
+            as wide as the posterior, by the gradient noise there (see `langevin.geometry.stationary`).
         momentum: Of SGD; 0 for none.
         num_snapshots: How many positions; by default twice the rank for a network, and 20 times the rank otherwise.
         steps_between: Steps from one to the next; by default an epoch.
