@@ -25,6 +25,8 @@ SHORT = {
     "map": lv.MAP(num_steps=150),
     "laplace": lv.Laplace(climb=lv.MAP(num_steps=150)),
     "vi": lv.VI("fullrank", num_steps=300),
+    "ensemble": lv.Ensemble(lv.MAP(num_steps=150), 3),
+    "swag": lv.SWAG(5, climb=lv.MAP(num_steps=150)),
 }
 
 
@@ -111,7 +113,7 @@ def test_saved_and_loaded(name, tmp_path):
     assert repr(lv.load(tmp_path / "run")) == repr(whole)
 
 
-@pytest.mark.parametrize("name", [name for name in BY_NAME if name != "map"])
+@pytest.mark.parametrize("name", [name for name in BY_NAME if name not in ("map", "ensemble")])
 def test_more_draws_are_those_of_a_longer_run(name, tmp_path):
     longer = fit(name, num_draws=80, thin=2) if "cyclical" not in name else None
     first = fit(name, store=tmp_path / "run", thin=2)
@@ -152,7 +154,7 @@ def interrupted_at(monkeypatch, phase, number):
     monkeypatch.setattr(drive._Clock, "decide", decide)
 
 
-LAST_PHASE = {"vi": "fitting", "map": "climbing", "laplace": "climbing"}
+LAST_PHASE = {"vi": "fitting", "map": "climbing", "laplace": "climbing", "ensemble": "climbing", "swag": "averaging"}
 
 
 @pytest.mark.parametrize("name", BY_NAME)

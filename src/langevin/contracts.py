@@ -189,7 +189,7 @@ class Outcome(NamedTuple):
     Attributes:
         evidence: For each kind of evidence (a name in `langevin.diagnostics.evidence.FINDERS`) its numbers, which
             JSON can hold.
-        settings: What the run chose: step size, steps to a draw.
+        settings: What the run chose: step size, steps to a draw; `num_chains`, if only the first so many count.
         remark: A further sentence about what was approximated.
         by_chain: Arrays of one number a chain, which go into "sample_stats".
         groups: Further groups of the result.

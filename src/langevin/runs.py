@@ -107,11 +107,13 @@ class Run(NamedTuple):
         # These import xarray, which takes half a second, and which a thread has imported in the meantime.
         from langevin.assembly import data_tree
 
-        num_draws = min(self.plan.num_draws, *sink.counts)
+        # Of an ensemble that was cut short, the first members.
+        num_chains = outcome.settings.get("num_chains", self.engine.num_chains)
+        num_draws = min(self.plan.num_draws, *sink.counts[:num_chains])
         if interrupted:
             asked = outcome.settings.get("num_draws", self.plan.num_draws)
             outcome = outcome._replace(evidence={"interrupted": {"asked": asked}, **outcome.evidence})
-        arrays = sink.arrays(num_draws)
+        arrays = sink.arrays(num_draws, num_chains)
         settings = self._settings(outcome, num_draws)
         return self._fit(data_tree(arrays, self.names.dims, outcome, settings, self.names.labels), outcome)
 

@@ -182,6 +182,16 @@ CASES = {
     ],
     "points": [Case(["point"], {"names": ["a", "b"]})],
     "point": [Case(["point"])],
+    "ensemble": [
+        # Chains that have mixed are those of one posterior; but not if some are missing.
+        Case([], {"asked": 4, "members": [{"mixing": {"exact": True}}] * 4}),
+        Case(["ensemble"], {"asked": 4, "members": [{"point": {}}] * 4}, result(GOOD[:, :1])),
+        Case(["ensemble"], {"asked": 5, "members": [{"mixing": {"exact": True}}] * 4}),
+        Case(["ensemble"], {"asked": 4, "members": [{"mixing": {"exact": True}}] * 4}, result(APART)),
+        # A chain that moves too slowly does so by itself.
+        Case(["not mixed", "ensemble"], {"asked": 4, "members": [{"mixing": {"exact": True}}] * 4}, result(SLOW)),
+        Case(["noise", "ensemble"], {"asked": 4, "members": [{"noise": {"ratio": r}} for r in (1.0, 9.0, 1.0, 9.0)]}),
+    ],
 }
 
 

@@ -96,7 +96,7 @@ def far_off(result: Result, khat: float | None, efficiency: float, count: int) -
             "It is wider than the posterior: sds and intervals cannot be trusted."
             if too_wide
             else "It misses part of the posterior: means, sds and intervals cannot be trusted.",
-            _LONGER if too_wide else _richer(result.method),
+            _OTHERS.get(result.method.get("name", "")) or (_LONGER if too_wide else _richer(result.method)),
         )
     ]
 
@@ -113,20 +113,26 @@ def _uneven(result: Result, efficiency: float) -> Finding:
         f"How far this approximation is from the posterior cannot be told: its importance ratios have an efficiency of "
         f"{efficiency:.2g} (it should be above {LEAST_TELLING}).",
         "No mean or sd is seen to be off, but an sd may well be, by a quarter.",
-        _richer(result.method),
+        _OTHERS.get(result.method.get("name", "")) or _richer(result.method),
     )
 
 
-def unchecked(result: Result) -> list[Finding]:
-    """No ratios were computed: nothing is known."""
+def unchecked(result: Result, why: str = "") -> list[Finding]:
+    """No ratios were computed: nothing is known.
+
+    Args:
+        result: The draws.
+        why: A clause that says so, where it is not that rows have sites of their own.
+    """
     del result
+    remedy = "Compare with a sampler on fewer rows, with these sites summed or integrated out of the program."
     return [
         Finding(
             "unchecked",
-            "The distance of this approximation from the posterior was not computed: each row has continuous sites of "
-            "its own.",
+            "The distance of this approximation from the posterior was not computed: "
+            f"{why or 'each row has continuous sites of its own'}.",
             "Nothing is known of how right its means and sds are.",
-            "Compare with a sampler on fewer rows, with these sites summed or integrated out of the program.",
+            "Compare predictions on rows that were held out." if why else remedy,
         )
     ]
 
@@ -179,6 +185,10 @@ _LONGER = (
     "Let it run longer: leave num_steps and learning_rate out, take larger minibatches or more particles; or "
     "method='nuts', started from this fit by `init=fit`."
 )
+_OTHERS = {
+    "SWAG": "Take more snapshots or another learning_rate; VI with family='fullrank'; or method='nuts', started from "
+    "this fit by `init=fit`.",
+}
 _RICHER = {
     "meanfield": "family='fullrank', 'lowrank' or 'flow'",
     "lowrank": "a higher rank, family='fullrank' or 'flow'",

@@ -6,13 +6,14 @@ An engine brings its evidence by name, with numbers; `FINDERS` has what each nam
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from langevin.diagnostics.approximation import far_off, optimisation, points, unchecked
+from langevin.diagnostics.ensembles import agreement, by_member, parts
 from langevin.diagnostics.findings import Finding, Result, Verdict
 from langevin.diagnostics.mixing import mixing
 from langevin.diagnostics.modal import modal
@@ -344,6 +345,18 @@ def _trajectories(result: Result) -> list[Finding]:
     return found
 
 
+def _ensemble(result: Result, asked: int, members: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[Finding]:
+    """What is to be said of each member, and how far they agree.
+
+    Args:
+        result: The draws: a chain for each member.
+        asked: How many members were asked for.
+        members: The evidence of each.
+    """
+    verdicts = [judge(part, evidence) for part, evidence in zip(parts(result), members, strict=True)]
+    return [*by_member(verdicts), *agreement(result, asked, members)]
+
+
 FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "interrupted": _interrupted,
     "out of time": _out_of_time,
@@ -362,4 +375,5 @@ FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "laplace": modal,
     "points": points,
     "point": _point,
+    "ensemble": _ensemble,
 }

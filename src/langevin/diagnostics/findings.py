@@ -38,10 +38,11 @@ SEVERITIES: dict[str, Severity] = {
     "skipped": "doubtful",
     "curvature": "doubtful",
     "point": "doubtful",
+    "ensemble": "doubtful",
 }
 
 # These follow from what was asked for: the verdict has them, but no warning is given.
-UNSURPRISING = ("point", "one chain", "unchecked")
+UNSURPRISING = ("point", "one chain", "unchecked", "ensemble")
 
 
 class Finding(NamedTuple):
@@ -50,7 +51,7 @@ class Finding(NamedTuple):
     Attributes:
         code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "frozen",
             "not mixed", "few draws", "one chain", "too wide", "drifting", "elsewhere", "point", "interrupted",
-            "out of time"; of an approximation "far off", "unchecked", "not settled", "skipped", "curvature".
+            "out of time"; of an approximation "far off", "unchecked", "not settled", "skipped", "curvature"; "ensemble".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.

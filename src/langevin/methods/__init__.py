@@ -16,10 +16,12 @@ from langevin.errors import SettingError
 from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
 from langevin.methods.base import Method
 from langevin.methods.cyclical import CyclicalSGHMC, CyclicalSGLD
+from langevin.methods.ensemble import Ensemble
 from langevin.methods.exact import HMC, MALA, NUTS, RWM
 from langevin.methods.laplace import Laplace
 from langevin.methods.point import MAP
 from langevin.methods.stochastic import SGHMC, SGLD, SGNHT, RMSprop
+from langevin.methods.swag import SWAG
 from langevin.methods.variational import VI
 
 __all__ = [
@@ -32,9 +34,11 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "SWAG",
     "VI",
     "CyclicalSGHMC",
     "CyclicalSGLD",
+    "Ensemble",
     "Laplace",
     "Method",
     "RMSprop",
@@ -57,6 +61,8 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "map": MAP,
     "laplace": Laplace,
     "vi": VI,
+    "ensemble": Ensemble,
+    "swag": SWAG,
 }
 
 

@@ -97,8 +97,9 @@ class _Run:
 
     @property
     def has_draws(self) -> bool:
-        """Whether every chain has brought a draw."""
-        return min(self._sink.counts, default=0) > 0
+        """Whether every chain has brought a draw; of an engine that is finished, whether any has."""
+        counts = self._sink.counts
+        return min(counts, default=0) > 0 or (self.finished and max(counts, default=0) > 0)
 
     def to_the_end(self, max_seconds: float | None = None) -> None:
         """Calls the engine until it is finished, or the time is over."""

@@ -40,28 +40,29 @@ class Memory:
         chunks = [chunk for chunk in self._chunks if chunk]
         return tuple(sum(length(chunk[chain]) for chunk in chunks) for chain in range(self.num_chains))
 
-    def arrays(self, num_draws: int) -> dict[str, dict[str, np.ndarray]]:
-        """The first draws of every chain: group -> name -> array (chains, draws, ...).
+    def arrays(self, num_draws: int, num_chains: int | None = None) -> dict[str, dict[str, np.ndarray]]:
+        """The first draws of every chain, or of the first chains: group -> name -> array (chains, draws, ...).
 
         A chunk is let go once it is copied, so that memory never has all draws twice; further draws are let go too.
 
         Raises:
             SettingError: If a chain has fewer.
         """
-        if min(self.counts, default=0) < num_draws:
-            raise SettingError(f"`num_draws` is {num_draws}; the chains have {', '.join(map(str, self.counts))} draws.")
+        counts = self.counts[:num_chains]
+        if min(counts, default=0) < num_draws:
+            raise SettingError(f"`num_draws` is {num_draws}; the chains have {', '.join(map(str, counts))} draws.")
         some = next((draws for chunk in self._chunks for draws in chunk if length(draws)), {})
         # Memory that nobody has written to is not taken yet.
         arrays = {
             group: {
-                name: np.empty((self.num_chains, num_draws, *np.shape(first)[1:]), np.asarray(first).dtype)
+                name: np.empty((len(counts), num_draws, *np.shape(first)[1:]), np.asarray(first).dtype)
                 for name, first in of_group.items()
             }
             for group, of_group in some.items()
         }
-        filled = [0] * self.num_chains
+        filled = [0] * len(counts)
         while self._chunks:
-            for chain, draws in enumerate(self._chunks.pop(0)):
+            for chain, draws in enumerate(self._chunks.pop(0)[: len(counts)]):
                 count = min(length(draws), num_draws - filled[chain]) if length(draws) else 0
                 for group, of_group in arrays.items() if count else ():
                     for name, array in of_group.items():
@@ -70,7 +71,7 @@ class Memory:
         self._chunks = [
             tuple(
                 {group: {name: array[chain] for name, array in of_group.items()} for group, of_group in arrays.items()}
-                for chain in range(self.num_chains)
+                for chain in range(len(counts))
             )
         ]
         return arrays
