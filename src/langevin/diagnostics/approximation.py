@@ -103,9 +103,25 @@ def _uneven(result: Result, efficiency: float) -> Finding:
     )
 
 
-def unchecked(result: Result) -> list[Finding]:
-    """No ratios were computed: nothing is known."""
+def unchecked(result: Result, size: int | None = None) -> list[Finding]:
+    """No ratios were computed: nothing is known.
+
+    Args:
+        result: The draws.
+        size: How many coordinates there are, if these were too many; else every row has continuous sites.
+    """
     del result
+    if size is not None:
+        return [
+            Finding(
+                "unchecked",
+                f"The distance of this approximation from the posterior was not computed: importance ratios of "
+                f"{size:,} weights tell nothing.",
+                "Nothing is known of how right its means and sds are.",
+                "Judge it by what it predicts on rows that it has not seen (`fit.evaluate`), or compare with a sampler "
+                "on a smaller network.",
+            )
+        ]
     return [
         Finding(
             "unchecked",

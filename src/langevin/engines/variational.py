@@ -122,7 +122,7 @@ class VariationalEngine:
         }
         evidence |= ratios_of(state["judged"])
         if "ratios" not in evidence and not self._objective.points:
-            evidence["unchecked"] = {}
+            evidence["unchecked"] = {} if self._objective.local else {"size": self._objective.draw_size}
         if self._objective.points:
             evidence["points"] = {"names": list(self._objective.points)}
         parameters = self._chosen(state)
