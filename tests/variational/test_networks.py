@@ -19,8 +19,8 @@ from langevin.run import drive
 from langevin.variational.build import objective_of
 
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(40, 2)).astype("float32")
-DATA = {"x": X, "y": (np.sin(X[:, 0]) + 0.3 * RNG.normal(size=40)).astype("float32")}
+X = RNG.normal(size=(20, 2)).astype("float32")
+DATA = {"x": X, "y": (np.sin(X[:, 0]) + 0.3 * RNG.normal(size=20)).astype("float32")}
 KINDS = ("shared", "local", "flipout")
 
 
@@ -28,38 +28,25 @@ def mlp(key=None):
     return eqx.nn.MLP(2, 1, 4, 1, activation=jnp.tanh, key=jax.random.key(0) if key is None else key)
 
 
-class Twice(eqx.Module):
-    """Calls a layer twice for a row, and lends the weights of another."""
+class Many(eqx.Module):
+    """A convolution, a layer on each of its places by vmap, one that is called twice, one that lends its weights."""
 
+    conv: eqx.nn.Conv1d
+    each: eqx.nn.Linear
     again: eqx.nn.Linear
     lent: eqx.nn.Linear
     last: eqx.nn.Linear
 
     def __init__(self, key):
-        keys = jax.random.split(key, 3)
-        self.again, self.lent = eqx.nn.Linear(2, 2, key=keys[0]), eqx.nn.Linear(2, 2, key=keys[1])
-        self.last = eqx.nn.Linear(2, 1, key=keys[2])
+        keys = jax.random.split(key, 5)
+        self.conv = eqx.nn.Conv1d(1, 2, 2, key=keys[0])
+        self.each, self.again, self.lent = (eqx.nn.Linear(2, 2, key=key) for key in keys[1:4])
+        self.last = eqx.nn.Linear(2, "scalar", key=keys[4])
 
     def __call__(self, x):
+        x = jnp.tanh(jax.vmap(self.each, 1, 1)(jnp.tanh(self.conv(jnp.pad(x, 1)[None])))).sum(axis=1)
         x = jnp.tanh(self.again(jnp.tanh(self.again(x))))
         return self.last(jnp.tanh(self.lent.weight @ x + self.lent(x)))
-
-
-class Convolutional(eqx.Module):
-    """A convolution over two places, and a layer of them; a layer on each place by vmap."""
-
-    conv: eqx.nn.Conv1d
-    each: eqx.nn.Linear
-    last: eqx.nn.Linear
-
-    def __init__(self, key):
-        keys = jax.random.split(key, 3)
-        self.conv = eqx.nn.Conv1d(1, 2, 2, padding=1, key=keys[0])
-        self.each, self.last = eqx.nn.Linear(2, 2, key=keys[1]), eqx.nn.Linear(6, "scalar", key=keys[2])
-
-    def __call__(self, x):
-        x = jnp.tanh(self.conv(x[None]))
-        return self.last(jnp.tanh(jax.vmap(self.each, 1, 1)(x)).ravel())
 
 
 def objective(network, data=DATA, minibatch=False, **settings):
@@ -67,7 +54,7 @@ def objective(network, data=DATA, minibatch=False, **settings):
     target = target_of(
         network, as_table(data), constants={}, rows=None, noncentred="auto", needs=method.needs, minibatch=minibatch
     )
-    return objective_of(method, target, 20 if minibatch else None)
+    return objective_of(method, target, 10 if minibatch else None)
 
 
 def wide(found, scale=0.4):
@@ -76,14 +63,14 @@ def wide(found, scale=0.4):
     return parameters | {"log_scale": np.full_like(parameters["mean"], math.log(scale))}
 
 
-NETS = {"mlp": mlp, "twice": Twice, "convolutional": Convolutional}
+NETS = {"mlp": mlp, "many": Many}
 
 
 @pytest.mark.parametrize("net", NETS)
 def test_noise_by_rows_has_the_same_gradient_with_less_variance(net):
     network = lv.Network(NETS[net](jax.random.key(1)), lv.likelihoods.Gaussian(0.5))
     parameters = wide(objective(network))
-    count = 3000
+    count = 1000
     found = {
         kind: lv.elbo_gradients(
             network, DATA, lv.VI("meanfield", perturbation=kind), parameters=parameters, num_samples=count, seed=number
@@ -108,9 +95,8 @@ def test_which_layers_have_noise_of_what_kind():
     assert kinds(mlp) == {"layers.0.": "local", "layers.1.": "local"}
     assert kinds(mlp, "flipout") == {"layers.0.": "flipout", "layers.1.": "flipout"}
     assert kinds(mlp, frozen="layers.0.*") == {"layers.1.": "local"}
-    # What a row calls twice shares its weights between the calls; what lends them is drawn for all rows.
-    assert kinds(Twice) == {"again.": "flipout", "last.": "local"}
-    assert kinds(Convolutional) == {"conv.": "flipout", "each.": "flipout", "last.": "local"}
+    # What a row calls several times shares its weights between the calls; what lends them is drawn for all rows.
+    assert kinds(Many) == {"conv.": "flipout", "each.": "flipout", "again.": "flipout", "last.": "local"}
     assert kinds(lambda key: eqx.nn.Linear(2, 1, key=key)) == {"": "local"}
 
 
@@ -138,15 +124,17 @@ def test_a_layer_by_hand(kind):
 PRIORS = {"fan-in": None, "mixture": lv.ScaleMixture(0.4, 1.0, 0.1), "laplace": dist.Laplace(0.1, 0.5)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("prior", "temperature"), [("fan-in", 1.0), ("fan-in", 0.5), ("mixture", 1.0), ("laplace", 2)])
+@pytest.mark.parametrize(
+    ("kind", "prior", "temperature"),
+    [("shared", "fan-in", 1.0), ("local", "fan-in", 0.5), ("local", "mixture", 1.0), ("flipout", "laplace", 2.0)],
+)
 def test_the_bound_is_that_of_the_program(kind, prior, temperature):
     """The mean of log p - log q over draws of the weights, where log p is the program's, and nothing in closed form."""
     network = lv.Network(mlp(), prior=PRIORS[prior], temperature=temperature)
     found = objective(network, minibatch=True, perturbation=kind)
-    parameters, count = wide(found, 0.1), 4000
+    parameters, count = wide(found, 0.1), 3000
     noise = found.noise(np.random.default_rng(3), (count,), np.float32)
-    halves = [{name: column[part] for name, column in DATA.items()} for part in (slice(0, 20), slice(20, 40))]
+    halves = [{name: column[part] for name, column in DATA.items()} for part in (slice(0, 10), slice(10, 20))]
 
     def bound(words, batch):
         sampled = found.sample(parameters, words, batch)
@@ -240,7 +228,7 @@ def test_bands_open_outside_the_data():
     rng = np.random.default_rng(4)
     x = rng.uniform(-1.0, 1.0, (80, 1)).astype("float32")
     y = (x[:, 0] ** 3 + 0.1 * rng.normal(size=80)).astype("float32")
-    network = lv.Network(lambda key: eqx.nn.MLP(1, 1, 20, 2, jnp.tanh, key=key), lv.likelihoods.Gaussian(0.1))
+    network = lv.Network(lambda key: eqx.nn.MLP(1, 1, 20, 2, key=key), lv.likelihoods.Gaussian(0.1))
     fit = lv.fit(network, {"x": x, "y": y}, "vi", num_draws=100, progress=False)
     rows = np.linspace(-4.0, 4.0, 81, dtype="float32")[:, None]
     weights = {name: fit.posterior[name].values.reshape(-1, *shape) for name, shape in network.shapes.items()}
@@ -281,12 +269,12 @@ def test_the_same_bits_however_it_is_cut(kind, monkeypatch, tmp_path):
 
 def test_a_larger_network_is_not_judged_by_ratios():
     network = lv.Network(lambda key: eqx.nn.MLP(2, "scalar", 40, 2, key=key), prior=lv.ScaleMixture())
-    with pytest.warns(
-        lv.LangevinWarning, match=f"importance ratios of {network.num_weights + 1:,} weights tell nothing"
-    ):
-        fit = lv.fit(network, DATA, lv.VI(num_steps=200), batch_size=20, num_draws=10, progress=False)
+    fit = lv.fit(network, DATA, lv.VI(num_steps=200), batch_size=10, num_draws=10, progress=False)
+    (finding,) = fit.verdict
+    assert finding.code == "unchecked"
+    assert f"importance ratios of {network.num_weights + 1:,} weights tell nothing" in str(finding)
     assert fit.posterior["layers.1.weight"].shape == (4, 10, 40, 40)
-    assert np.isfinite(fit.predict({"x": X[:5]}, num_draws=20).mean).all()
+    assert np.isfinite(fit.evaluate(DATA, num_draws=20)["NLL"])
 
 
 def test_what_it_does_not_go_with():
