@@ -141,6 +141,8 @@ def test_the_bound_is_that_of_the_program(kind, prior, temperature):
     network = lv.Network(mlp(), prior=PRIORS[prior], temperature=temperature)
     found = objective(network, minibatch=True, perturbation=kind)
     parameters, count = wide(found, 0.1), 3000
+    # The last coordinate is the noise: a large one, so that little of the bound is chance.
+    parameters["mean"][-1] = 1.5
     noise = found.noise(np.random.default_rng(3), (count,), np.float32)
     halves = [{name: column[part] for name, column in DATA.items()} for part in (slice(0, 10), slice(10, 20))]
 
@@ -159,7 +161,7 @@ def test_the_bound_is_that_of_the_program(kind, prior, temperature):
     for estimate in (by_parts, whole):
         error = math.hypot(estimate.std(), sampled.std()) / math.sqrt(count)
         assert abs(estimate.mean() - sampled.mean()) < 4 * error
-        assert error < 0.5
+        assert error < 0.25
 
 
 def test_the_divergence_of_gaussian_priors():
