@@ -22,7 +22,7 @@ from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch, Position, Posterior, num_rows
 from langevin.run.seeds import key_of
 from langevin.variational.elbo import Sampled
-from langevin.variational.families import LOG_2PI, MeanField, Parameters
+from langevin.variational.families import LOG_2PI, FullRank, LowRankGaussian, MeanField, Parameters
 from langevin.variational.objective import FIRST_SCALE, OfPositions
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from langevin.variational.families import Family
 
 RATE = 1e-3
+# By how much faster scales move than means.
+SCALES_FASTER = {"log_scale": 10.0}
 EPOCHS = 60
 LEAST_STEPS, MOST_STEPS = 10_000, 100_000
 # Importance ratios of more weights have never been seen to tell anything, and take as long as the fit.
@@ -61,7 +63,8 @@ class OfNetwork(OfPositions):
     def init(self, generator: np.random.Generator) -> Parameters:
         """A q around an initialisation, a tenth as wide as the prior or as what keeps the size of activations."""
         parameters = super().init(generator)
-        if "log_scale" not in parameters:
+        if not isinstance(self.family, MeanField | FullRank | LowRankGaussian):
+            # A flow begins as wide as its noise.
             return parameters
         network = self.posterior.model.network
         widths = {name: np.full(np.shape(leaf), math.log(FIRST_SCALE)) for name, leaf in self.example.items()}
@@ -108,8 +111,11 @@ class OfNetwork(OfPositions):
         return Sampled(terms, {}, self.family.entropy(parameters) + cold * closed, {})
 
     def rate_units(self, parameters: Parameters) -> Parameters:
-        """All alike: the scales of q are small beside the way that weights have to go."""
-        return jax.tree.map(lambda _: 1.0, parameters)
+        """Scales are relative, and go a long way: those of weights that the rows say nothing of, to the prior's.
+
+        Means are not in units of the scales, which are small beside the way that weights have to go.
+        """
+        return {name: jax.tree.map(lambda _, u=SCALES_FASTER.get(name, 1.0): u, p) for name, p in parameters.items()}
 
     def explain(self, parameters: Parameters, noise: Any) -> str:
         """Says which part of the log-density is not finite at a draw."""
