@@ -165,7 +165,7 @@ CASES = {
         Case([], {"khat": None, "efficiency": 0.1, "count": 20}),
         Case(["far off"], {"khat": np.inf, "efficiency": 0.0, "count": 4000}),
     ],
-    "unchecked": [Case(["unchecked"])],
+    "unchecked": [Case(["unchecked"]), Case(["unchecked"], {"why": "importance ratios of 2,000 weights tell nothing"})],
     "optimisation": [
         Case([], {"settled": True, "skipped": 0, "error": 0.01}),
         Case([], {"settled": True, "skipped": 0, "error": None}),

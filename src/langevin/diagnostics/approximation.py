@@ -126,13 +126,18 @@ def unchecked(result: Result, why: str = "") -> list[Finding]:
     """
     del result
     remedy = "Compare with a sampler on fewer rows, with these sites summed or integrated out of the program."
+    if why:
+        remedy = (
+            "Judge it by what it predicts on rows that it has not seen (`fit.evaluate`), or compare with a sampler on a "
+            "smaller model."
+        )
     return [
         Finding(
             "unchecked",
             "The distance of this approximation from the posterior was not computed: "
             f"{why or 'each row has continuous sites of its own'}.",
             "Nothing is known of how right its means and sds are.",
-            "Compare predictions on rows that were held out." if why else remedy,
+            remedy,
         )
     ]
 

@@ -43,13 +43,14 @@ class Blocks:
         size = max(objective.num_data * sum(widths), 1)
         local = sum(objective.local.values())
         one = objective.noise(np.random.default_rng(0), (1,), self._dtype)
-        bytes_a_draw = 4 * local + sum(leaf.nbytes for leaf in jax.tree.leaves(one))
+        bytes_of_noise = sum(leaf.nbytes for leaf in jax.tree.leaves(one))
+        bytes_a_draw = 4 * local + max(bytes_of_noise, self._dtype.itemsize * objective.draw_size)
         self._most_judged = int(np.clip(MOST_READ // size, LEAST_JUDGED, MOST_JUDGED))
         # Where rows are many, a draw of a guide, or its log-density, takes its time.
         affordable = self._most_judged if objective.has_ratios else MOST_READ // size
         most = min(MOST_BYTES_A_BLOCK // bytes_a_draw, affordable) // plan.num_chains
         self._length = int(np.clip(most, 1, DRAWS_A_BLOCK))
-        at_once = int(np.clip(MOST_AT_ONCE // size, 1, 256))
+        at_once = int(np.clip(MOST_AT_ONCE // max(size, objective.draw_size), 1, 256))
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), example)
         kinds = {objective.has_ratios, objective.has_ratios and total <= self._most_judged}
         whats = {is_judged: _What(is_judged, at_once, local * total <= MOST_LOCAL) for is_judged in kinds}

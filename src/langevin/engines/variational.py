@@ -122,7 +122,8 @@ class VariationalEngine:
         }
         evidence |= ratios_of(state["judged"])
         if "ratios" not in evidence and not self._objective.points:
-            evidence["unchecked"] = {}
+            why = f"importance ratios of {self._objective.draw_size:,} weights tell nothing"
+            evidence["unchecked"] = {} if self._objective.local else {"why": why}
         if self._objective.points:
             evidence["points"] = {"names": list(self._objective.points)}
         parameters = self._chosen(state)

@@ -16,6 +16,7 @@ from langevin.posterior import Posterior
 from langevin.variational.build import objective_of
 from langevin.variational.flow import is_flow
 from langevin.variational.objective import OfPositions
+from langevin.variational.of_network import RATE, network_of, num_steps_of
 
 if TYPE_CHECKING:
     import optax
@@ -37,7 +38,7 @@ class VI(Method):
             linearly), "lowrank", "markov" (for time series), "flow"; a flow of flowjax; kinds of distributions by site,
             such as `{"rate": dist.Gamma}` (other sites are mean-field); or a NumPyro guide, automatic or written by
             hand, called as the program is. "auto" is the first that can be afforded of "fullrank", "hierarchical" and
-            "meanfield"; and "meanfield" if another setting says how to find it.
+            "meanfield"; and "meanfield" if another setting says how to find it, and for networks (Bayes by backprop).
         local: An amortised guide (encoder) for the sites that every row has its own of. The family is then for the
             others.
         gradient: "pathwise" (where a distribution has none, by the score function), "stl" (sticking the landing), or
@@ -48,8 +49,15 @@ class VI(Method):
             "learned" (a running mean for each element), None; "auto" is the first if there are several particles.
         rao_blackwell: Whether the score function leaves out what a site's draw has no part in.
         optimizer: An Optax optimiser for the gradient of `-bound / num_data`; by default Adam with `learning_rate`.
-        learning_rate: At the start; by default 0.05, and 0.003 for flows and for guides with over 1,000 parameters.
-        num_steps: How many steps to take; by default as many as it needs.
+        learning_rate: At the start; by default 0.05, and 0.003 for flows and for guides with over 1,000 parameters. For
+            networks 0.001.
+        num_steps: How many steps to take; by default as many as it needs. For networks 60 passes over the rows, but at
+            least 10,000 steps and at most 100,000; the learning rate falls along a cosine.
+        perturbation: How the weights of an `lv.Network` are drawn for a minibatch: "shared", the same for all rows;
+            "local", the outputs of each layer for each row (of a layer that a row calls several times, as a
+            convolution does at every place, as "flipout"); "flipout", with signs of its own for each row. The bound is
+            the same, and the last two have gradients of less variance. "auto" is "local" where the network is an
+            Equinox module with linear layers or convolutions. Other weights are shared.
         num_restarts: Fits from so many starts side by side; the best is kept.
         rank: Of family "lowrank", at most; few coordinates have a smaller one.
 
@@ -71,6 +79,7 @@ class VI(Method):
     optimizer: optax.GradientTransformation | None = None
     learning_rate: float | None = None
     num_steps: int | None = None
+    perturbation: Literal["auto", "shared", "local", "flipout"] = "auto"
     num_restarts: int = 1
     rank: int = 8
 
@@ -84,6 +93,7 @@ class VI(Method):
         checks.choice("VI", "gradient", self.gradient, ("pathwise", "stl", "score"))
         checks.choice("VI", "bound", self.bound, ("elbo", "importance"))
         checks.choice("VI", "baseline", self.baseline, ("auto", "leave_one_out", "learned", None))
+        checks.choice("VI", "perturbation", self.perturbation, ("auto", "shared", "local", "flipout"))
         if self.learning_rate is not None:
             checks.positive("VI", "learning_rate", self.learning_rate, "0.05")
         for name in ("num_particles", "num_restarts", "rank"):
@@ -113,12 +123,21 @@ class VI(Method):
     def engine(self, target: Any, plan: Plan) -> VariationalEngine | NearestEngine:
         """The engine of a run."""
         settings = self
+        batch_size = None if plan.batches is None else plan.batches.size
+        if network_of(target) is not None:
+            return self._of_network(target, plan, batch_size)
         if self.family == "auto" and self._leaves_it_open and isinstance(target, Posterior):
             settings = dataclasses.replace(self, family=affordable_family(target))
-        objective = objective_of(settings, target, None if plan.batches is None else plan.batches.size)
+        objective = objective_of(settings, target, batch_size)
         if self._leaves_it_open and isinstance(objective, OfPositions) and has_nearest(objective.family):
             return NearestEngine(settings, objective, plan)
         return VariationalEngine(self, objective, plan)
+
+    def _of_network(self, target: Posterior, plan: Plan, batch_size: int | None) -> VariationalEngine:
+        """Networks have a learning rate and a number of steps of their own."""
+        num_steps = self.num_steps or num_steps_of(target.num_data, batch_size)
+        settings = dataclasses.replace(self, num_steps=num_steps, learning_rate=self.learning_rate or RATE)
+        return VariationalEngine(settings, objective_of(settings, target, batch_size), plan)
 
     @property
     def _leaves_it_open(self) -> bool:

@@ -68,10 +68,9 @@ class Memory:
                     for name, array in of_group.items():
                         array[chain, filled[chain] : filled[chain] + count] = np.asarray(draws[group][name])[:count]
                 filled[chain] += count
-        self._chunks = [
-            tuple(
-                {group: {name: array[chain] for name, array in of_group.items()} for group, of_group in arrays.items()}
-                for chain in range(len(counts))
-            )
+        kept = [
+            {group: {name: array[chain] for name, array in of_group.items()} for group, of_group in arrays.items()}
+            for chain in range(len(counts))
         ]
+        self._chunks = [(*kept, *({} for _ in range(self.num_chains - len(counts))))]
         return arrays

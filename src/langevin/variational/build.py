@@ -19,6 +19,7 @@ from langevin.variational.flow import flow, is_flow
 from langevin.variational.hierarchical import Hierarchical
 from langevin.variational.markov import markov
 from langevin.variational.objective import OfPositions
+from langevin.variational.of_network import network_of, of_network
 from langevin.variational.pairing import paired, per_site
 from langevin.variational.sites import OfSites
 
@@ -38,6 +39,12 @@ def objective_of(settings: VI, target: Posterior | Joint, batch_size: int | None
         SettingError: If the settings do not go with the target.
         ModelError: If a guide does not.
     """
+    network = network_of(target)
+    if network is None and settings.perturbation not in ("auto", "shared"):
+        raise SettingError(
+            f"`VI(perturbation={settings.perturbation!r})` is for an lv.Network of an Equinox module, whose layers can "
+            "be told. Leave it out."
+        )
     if isinstance(target, Joint):
         objective = _of_sites(settings, target, target.num_data if batch_size is None else batch_size)
     else:
@@ -45,7 +52,10 @@ def objective_of(settings: VI, target: Posterior | Joint, batch_size: int | None
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(example))
         closed_forms = settings.bound == "elbo"
         family = _of_hierarchy(target, example) if settings.family == "hierarchical" else family_of(settings, shapes)
-        objective = OfPositions(target, example, family, settings.gradient, closed_forms)
+        if network is None:
+            objective = OfPositions(target, example, family, settings.gradient, closed_forms)
+        else:
+            objective = of_network(settings, target, example, family, closed_forms)
     wiring = objective.wiring
     if settings.bound == "importance" and wiring.scored:
         raise SettingError(

@@ -100,6 +100,11 @@ class Objective(Protocol):
         ...
 
     @property
+    def draw_size(self) -> int:
+        """How many numbers a draw has, but for those sites."""
+        ...
+
+    @property
     def rows_a_call(self) -> int:
         """How many rows a step sees."""
         ...
@@ -230,12 +235,20 @@ class OfPositions:
         x, log_q = self.family.draw(parameters, noise)
         return self.posterior.log_density(self.unravel(x)), log_q
 
-    has_ratios = True
+    @property
+    def has_ratios(self) -> bool:
+        """Yes."""
+        return True
 
     @property
     def local(self) -> Mapping[str, int]:
         """None: the position is the same whatever the rows are."""
         return {}
+
+    @property
+    def draw_size(self) -> int:
+        """How many coordinates there are."""
+        return sum(np.size(leaf) for leaf in jax.tree.leaves(self.example))
 
     @property
     def rows_a_call(self) -> int:

@@ -224,6 +224,12 @@ class OfSites:
         structure = self.joint.structure
         return {name: math.prod(structure.shapes[name]) for name in structure.local}
 
+    @property
+    def draw_size(self) -> int:
+        """How many numbers a draw has of the sites that all rows share."""
+        structure = self.joint.structure
+        return sum(math.prod(shape) for name, shape in structure.shapes.items() if name not in structure.local)
+
     def named(self, parameters: Parameters) -> dict[str, Any]:
         """`numpyro.param` sites by their name, and the parameters of the family."""
         return self.constrained(parameters) | parameters.get("rest", {})
