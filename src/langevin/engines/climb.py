@@ -82,9 +82,10 @@ class ClimbEngine:
         stopped = np.asarray(carry.stopped)
         heights = np.where((stopped < 0) & np.isfinite(heights), heights, -np.inf)
         if not np.isfinite(heights).any():
+            below = "" if self._method.learning_rate is None else f" below {self._method.learning_rate}"
             raise SamplingError(
-                f"Every climb left the finite numbers, the last at step {stopped.max()}. Try a `learning_rate` below "
-                f"{self._method.learning_rate}."
+                f"Every climb left the finite numbers, the last at step {stopped.max()}. Try a `learning_rate`{below}"
+                f"{'' if below else ' below the default'}."
             )
         best = int(np.argmax(heights))
         position = jax.tree.map(lambda leaf: np.asarray(leaf)[best], carry.state.position)
