@@ -16,7 +16,7 @@ import numpy as np
 
 from langevin.contracts import Batch, Position, State
 from langevin.data.batches import Batches, Layout
-from langevin.kernels.base import Kernel, for_each
+from langevin.kernels.base import Kernel
 from langevin.keys import at_step
 from langevin.posterior import Key, Posterior
 from langevin.run.compilation import Programs
@@ -317,15 +317,15 @@ def _for_each_chain(
 ) -> Any:
     """Calls an init or step of every chain, with the minibatch that it sees at this step."""
     if batches is None:
-        return for_each(lambda key, x: function(key, x, None), keys, operand)
+        return jax.vmap(lambda key, x: function(key, x, None))(keys, operand)
     if batches.shared:
         batch = batches.take(target.data, target.num_data, key_of(batch_keys[0]), step)
-        return for_each(lambda key, x: function(key, x, batch), keys, operand)
+        return jax.vmap(lambda key, x: function(key, x, batch))(keys, operand)
 
     def one_chain(key: Key, x: Any, words: jax.Array) -> Any:
         return function(key, x, batches.take(target.data, target.num_data, key_of(words), step))
 
-    return for_each(one_chain, keys, operand, batch_keys)
+    return jax.vmap(one_chain)(keys, operand, batch_keys)
 
 
 def _all_finite(position: Position) -> jax.Array:

@@ -38,7 +38,7 @@ from langevin.engines.training import Training, epoch_of, rate_of, steps_of, tra
 from langevin.errors import SamplingError, SettingError
 from langevin.geometry import fisher
 from langevin.geometry.starts import flattened
-from langevin.kernels.metrics import Diagonal, Metric
+from langevin.kernels.metrics import Diagonal
 from langevin.posterior import Posterior
 from langevin.tuning import Landscape, Tuning
 
@@ -48,13 +48,15 @@ if TYPE_CHECKING:
 BURN_IN_EPOCHS, LEAST_BURN_IN, MOST_BURN_IN = 10, 3_000, 20_000
 EPOCHS, LEAST_STEPS, MOST_STEPS = 20, 5_000, 40_000
 # Rows times weights, over all steps of sampling: as many as small networks may have in any case.
-CHEAP, MOST_CHEAP = 2e9, 100_000
+CHEAP, MOST_CHEAP = 2e9, 50_000
 # Nats a row, by which the noise of minibatches may raise the negative log-likelihood.
 MOST_HEAT = 0.01
-# A burn-in spans so many autocorrelation times of its long step, and sampling at least so many of what small networks
-# get: the method's own pace, with the bias that it has everywhere.
-TIMES, LEAST_TIMES = 10, 50
-# The first share of a burn-in, and into how many parts it and the rest are cut; so many of the rest have the long step.
+# A burn-in spans so many autocorrelation times of its long step.
+TIMES = 10
+# Where sampling then spans so many of its short one, that is so much slower than the method's own pace: the noise that
+# SGHMC takes off is only that of each weight, and not of their combinations.
+LEAST_TIMES, CALMER = 100, 3.0
+# The first share of a burn-in; into how many parts it and the rest are cut; how many of the rest have the long step.
 FIRST_SHARE, NUM_FIRST, NUM_PARTS, NUM_LONG = 0.3, 4, 16, 6
 # Of the noise of all weights: a few that are poorly measured do not decide.
 QUANTILE = 0.99
@@ -180,10 +182,10 @@ class NetworkEngine(StochasticEngine):
         burn_in = sum(map(sum, self._burn_ins))
         long = max(calm.autocorrelation_time, min(own.autocorrelation_time, burn_in / TIMES))
         by_heat = total_noise / (2 * MOST_HEAT * max(self._target.num_data, 1))
-        short = max(long, by_heat, min(own.autocorrelation_time, self._num_steps / LEAST_TIMES))
+        short = max(long, by_heat, min(CALMER * own.autocorrelation_time, self._num_steps / LEAST_TIMES))
         return length / long, length / short
 
-    def _metric_of(self, around: fisher.Around, attempt: int) -> Metric | None:
+    def _metric_of(self, around: fisher.Around, attempt: int) -> Diagonal | None:
         """The metric: the method's own only where the chains have their width, since it knows no prior."""
         if self._method.metric == "unit":
             return None
@@ -209,9 +211,8 @@ class NetworkEngine(StochasticEngine):
         del time
         if self._plan.thin is not None:
             return self._plan.thin
-        draws, length, exploring = self._method.cycle(self._plan.num_draws, 1000)
+        _, length, exploring = self._method.cycle(self._plan.num_draws, 1000)
         share = 1 - exploring / max(length, 1)
-        del draws
         return max(math.ceil(share * self._num_steps / self._plan.num_draws), 1)
 
     def _steps_of_sampling(self) -> int:
@@ -256,10 +257,9 @@ class NetworkEngine(StochasticEngine):
         if batches is not None and noise is not None:
             last = jax.tree.map(lambda leaf: leaf[running, -1], positions)
             here = fisher.around(self._programs, target, batches, last, seed.child("noise")).noise
-            variance = state["tuning"]["metric"]
-            metric = self._tuning(state).metric
-            del variance
-            white = here if metric is None else jax.tree.map(np.multiply, here, metric.variance)
+            plain = state["tuning"]["metric"]
+            variance = [1.0 for _ in jax.tree.leaves(here)] if plain is None else plain[1]
+            white = [value * scale for value, scale in zip(jax.tree.leaves(here), variance, strict=True)]
             ratio = float(flattened(white).sum() / max(flattened(noise).sum(), 1e-30))
             evidence["noise"] = {"ratio": ratio}
         return evidence

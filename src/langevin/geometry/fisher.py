@@ -24,7 +24,7 @@ from langevin.geometry import landscape
 from langevin.geometry.evaluating import evenly
 from langevin.geometry.measuring import mean_over_chains
 from langevin.kernels import metrics
-from langevin.kernels.base import dot, for_each, standard_normal
+from langevin.kernels.base import dot, standard_normal
 from langevin.kernels.metrics import Diagonal
 from langevin.posterior import Batch, Posterior
 from langevin.run.compilation import Programs
@@ -79,7 +79,7 @@ def around(programs: Programs, target: Posterior, batches: Batches | None, posit
     return Around(jax.tree.map(precision, prior, noise.variance), known, noise.mean_square)
 
 
-def stiffest(programs: Programs, target: Posterior, positions: Position, metric: Diagonal, seed: Seed) -> float:
+def stiffest(programs: Programs, target: Posterior, positions: Position, metric: Diagonal | None, seed: Seed) -> float:
     """The largest curvature in the units of a metric at any of the positions, by power iteration on some rows."""
     size = sum(np.size(leaf[0]) for leaf in jax.tree.leaves(positions))
     count = int(min(np.clip(WORK / size, FEWEST_ROWS, MOST_ROWS), target.num_data))
@@ -93,11 +93,11 @@ def _curvature_of_prior(_: None, target: Posterior, positions: Position) -> Posi
         product = _product(target.log_prior, position, jax.tree.map(jnp.ones_like, position))
         return jax.tree.map(jnp.abs, product)
 
-    return for_each(one, positions)
+    return jax.vmap(one)(positions)
 
 
 def _largest_curvature(
-    count: int, target: Posterior, positions: Position, metric: Diagonal, words: jax.Array
+    count: int, target: Posterior, positions: Position, metric: Diagonal | None, words: jax.Array
 ) -> jax.Array:
     index = evenly(target.num_data, count)
     rows: Batch = jax.tree.map(lambda array: array[index], target.data)
@@ -115,7 +115,7 @@ def _largest_curvature(
         start = (unravel(flat / jnp.linalg.norm(flat)), jnp.zeros((), flat.dtype))
         return jax.lax.fori_loop(0, NUM_PRODUCTS, body, start)[1]
 
-    return for_each(one, positions)
+    return jax.vmap(one)(positions)
 
 
 def _product(function: Any, position: Position, vector: Position) -> Position:

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from langevin.data.batches import Batches
 from langevin.geometry.evaluating import row_sample
 from langevin.kernels import metrics
-from langevin.kernels.base import for_each, standard_normal
+from langevin.kernels.base import standard_normal
 from langevin.kernels.gradients import control_variate, minibatch
 from langevin.kernels.metrics import Dense, Diagonal, Metric
 from langevin.posterior import Key, Position, Posterior
@@ -172,4 +172,4 @@ def gradient_noise(
     num_points = len(jax.tree.leaves(positions)[0])
     size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(positions)) // num_points
     count = NUM_NOISE_BATCHES if size <= LARGE else FEW_NOISE_BATCHES
-    return for_each(at, positions, jax.random.split(key_of(words), num_points))
+    return jax.vmap(at)(positions, jax.random.split(key_of(words), num_points))

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 
 from langevin.posterior import Batch, Key, Position
 
-MOST_SIDE_BY_SIDE = 20_000
-
 
 class State(Protocol):
     """What a kernel carries from step to step: a NamedTuple with at least the position."""
@@ -69,17 +67,6 @@ class Kernel(NamedTuple):
     init: Callable[[Key, Position, Batch | None], Any]
     step: Callable[[Key, Any, Batch | None], tuple[Any, Any]]
     refresh: Callable[[Key, Any, Batch | None], Any] = keep
-
-
-def for_each(function: Callable[..., Any], *operands: Any) -> Any:
-    """`function` of each chain, which operands have in front: side by side; or in turn, of chains with many numbers.
-
-    A product of matrices for each of several chains at once is slower on a CPU than one after the other.
-    """
-    leaves = jax.tree.leaves(operands)
-    if sum(jnp.size(leaf) for leaf in leaves) // max(len(leaves[0]), 1) <= MOST_SIDE_BY_SIDE:
-        return jax.vmap(function)(*operands)
-    return jax.lax.map(lambda operand: function(*operand), operands)
 
 
 def standard_normal(key: Key, like: Position) -> Position:

@@ -62,10 +62,13 @@ class MAP(Method):
 
     def engine(self, target: Posterior, plan: Plan) -> ClimbEngine:
         """The engine of a run."""
-        num_steps = self.num_steps
-        if num_steps is None and target.model.network is not None:
-            num_steps = training.training_steps(target, plan)
-        return ClimbEngine(dataclasses.replace(self, num_steps=num_steps or NUM_STEPS), target, plan)
+        return ClimbEngine(self, target, plan)
+
+    def steps(self, target: Posterior, plan: Plan) -> int:
+        """How many steps to climb."""
+        if self.num_steps is not None:
+            return self.num_steps
+        return NUM_STEPS if target.model.network is None else training.training_steps(target, plan)
 
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
         """The bare kernel."""

@@ -17,7 +17,7 @@ from langevin.engines.stochastic import StochasticEngine
 from langevin.errors import SettingError
 from langevin.kernels import preconditioners
 from langevin.kernels.base import Kernel
-from langevin.kernels.metrics import Metric
+from langevin.kernels.metrics import Diagonal, Metric
 from langevin.kernels.sghmc import sghmc
 from langevin.kernels.sgld import sgld
 from langevin.kernels.sgnht import sgnht
@@ -109,7 +109,7 @@ class Stochastic(Method):
         del num_draws, thin
         return 1, 1, 0
 
-    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Metric | None:
+    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Diagonal | None:
         """The metric of squared gradients: none, so that warm-up makes one of the curvature."""
         del mean_square, num_data
 
@@ -228,7 +228,7 @@ class SGLD(Stochastic):
         adapting = dataclasses.replace(self.preconditioner, adapt="throughout", gamma=False)
         return SGLD(step_size=self.step_size, estimator=self.estimator, preconditioner=adapting)
 
-    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Metric | None:
+    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Diagonal | None:
         """That of RMSprop, if it is asked for."""
         if not isinstance(self.preconditioner, RMSprop):
             return None
