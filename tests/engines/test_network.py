@@ -65,11 +65,13 @@ def target_on(network, rows):
     return target_of(network, as_table(rows), constants={}, rows=None, noncentred="auto", needs=Needs(), minibatch=True)
 
 
+@pytest.mark.filterwarnings("ignore:The effective size is only")
 @pytest.mark.parametrize("name", STOCHASTIC)
 def test_a_linear_network_agrees_with_the_closed_form(name):
     rows = linear_rows()
     mean, sd = closed_form(rows)
-    fit = lv.fit(linear_network(), rows, name, batch_size=50, progress=False)
+    thin = 5 if name.startswith("cyclical") else 25
+    fit = lv.fit(linear_network(), rows, name, batch_size=50, num_warmup=1500, num_draws=400, thin=thin, progress=False)
     draws, weights = draws_of(fit), fit.weights.values.ravel()
     weights = weights / weights.sum()
     found = weights @ draws
@@ -78,13 +80,14 @@ def test_a_linear_network_agrees_with_the_closed_form(name):
     np.testing.assert_array_less(np.abs(spread / sd - 1), 0.15)
 
 
+# Whether weights mix is not asked: chains of either method may differ in what prediction they are in.
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
 @pytest.mark.parametrize("batch_size", [None, 20])
 def test_a_small_network_agrees_with_nuts_in_function_space(batch_size):
     rows, network = curve(), small_network()
     new = {"x": np.linspace(-3, 3, 13, dtype="float32")}
-    with pytest.warns(lv.LangevinWarning) if False else _ignored():
-        exact = lv.fit(network, rows, "nuts", num_warmup=500, num_draws=500, progress=False)
-        ours = lv.fit(network, rows, "sghmc", batch_size=batch_size, progress=False)
+    exact = lv.fit(network, rows, "nuts", num_warmup=500, num_draws=500, progress=False)
+    ours = lv.fit(network, rows, "sghmc", batch_size=batch_size, progress=False)
     values = []
     for fit in (exact, ours):
         weights = {name: fit.posterior[name].values.reshape(-1, *shape) for name, shape in network.shapes.items()}
@@ -94,13 +97,6 @@ def test_a_small_network_agrees_with_nuts_in_function_space(batch_size):
     inside = np.abs(new["x"]) <= 2
     np.testing.assert_array_less(np.abs(our_mean - mean) / sd, 0.4)
     np.testing.assert_array_less(np.abs(np.log(our_sd / sd)), np.where(inside, 0.2, 0.25))
-
-
-def _ignored():
-    import warnings
-
-    context = warnings.catch_warnings()
-    return context
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
