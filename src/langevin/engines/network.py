@@ -181,7 +181,7 @@ class NetworkEngine(StochasticEngine):
         length = calm.step_size * calm.autocorrelation_time
         burn_in = sum(map(sum, self._burn_ins))
         long = max(calm.autocorrelation_time, min(own.autocorrelation_time, burn_in / TIMES))
-        by_heat = total_noise / (2 * MOST_HEAT * max(self._target.num_data, 1))
+        by_heat = total_noise / scene.softest / (2 * MOST_HEAT * max(self._target.num_data, 1))
         short = max(long, by_heat, min(CALMER * own.autocorrelation_time, self._num_steps / LEAST_TIMES))
         return length / long, length / short
 
@@ -231,9 +231,8 @@ class NetworkEngine(StochasticEngine):
         return self._chains[phase, attempt]
 
     def _chosen(self, state: State) -> dict[str, Any]:
-        """What the run chose, for its settings."""
         longest, shortest = state["steps"]
-        return {
+        return super()._chosen(state) | {
             "num_training_steps": self._training.num_steps if self._plan.init is None else 0,
             "num_burn_in_steps": sum(map(sum, self._burn_ins)),
             "longest_step": longest,

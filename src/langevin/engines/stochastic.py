@@ -128,8 +128,9 @@ class StochasticEngine:
         evidence |= self._scrutiny(state, stopped < 0)
         step_size = state["tuning"]["step_size"]
         settings = {"thin": state["thin"], "step_size": None if step_size is None else float(step_size)}
-        settings |= {"estimator": state["estimator"]} | self._chosen(state)
-        return Outcome(evidence, settings, by_chain={"stopped": stopped}, centring=state["centring"])
+        return Outcome(
+            evidence, settings | self._chosen(state), by_chain={"stopped": stopped}, centring=state["centring"]
+        )
 
     def cut_short(self, state: State) -> None:
         """A chain in warm-up has no draws."""
@@ -370,9 +371,8 @@ class StochasticEngine:
         return self._space.laid_out.with_centring(state["centring"])
 
     def _chosen(self, state: State) -> dict[str, Any]:
-        """What else the run chose: nothing."""
-        del state
-        return {}
+        """What else the run chose."""
+        return {"estimator": state["estimator"]}
 
     def _scrutiny(self, state: State, running: np.ndarray) -> dict[str, dict[str, Any]]:
         """What a sample of the draws of the chains that run says."""
