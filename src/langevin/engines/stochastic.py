@@ -57,10 +57,8 @@ MOST_WIDEST = 1.2
 # Estimates of an autocorrelation time are noisy: less is not taken for a fault; and a burn-in gets longer so often.
 MOST_SLOWER = 2.5
 USUALLY_SLOWER = 1.5
-MOST_NOISE_RATIO = 1.5
-MOST_LONGER_BY_NOISE = 5.0
-MOST_STRETCH = 4.0
-MOST_LONGER = 3
+MOST_NOISE_RATIO, MOST_LONGER_BY_NOISE = 1.5, 5.0
+MOST_STRETCH, MOST_LONGER = 4.0, 3
 # Of a burn-in: its draws, the first that is looked at, and how many there are in an autocorrelation time.
 NUM_BURN_IN_DRAWS, FIRST_LOOKED_AT, STRIDES = 60, 20, 3
 
