@@ -29,7 +29,8 @@ class ClimbEngine:
         self._space = Space(target, plan)
         seed = plan.seed.child("climb")
         self._num_steps = method.steps(target, plan)
-        maker = dataclasses.replace(method, num_steps=self._num_steps)
+        # With its numbers spelled out, since a compiled program is known by its settings.
+        maker = dataclasses.replace(method, num_steps=self._num_steps, learning_rate=method.rate(target))
         self._chains = Chains(maker, target, self._space.rows, None, seed, self._space.programs)
 
     @property
@@ -85,10 +86,9 @@ class ClimbEngine:
         stopped = np.asarray(carry.stopped)
         heights = np.where((stopped < 0) & np.isfinite(heights), heights, -np.inf)
         if not np.isfinite(heights).any():
-            below = "" if self._method.learning_rate is None else f" below {self._method.learning_rate}"
             raise SamplingError(
-                f"Every climb left the finite numbers, the last at step {stopped.max()}. Try a `learning_rate`{below}"
-                f"{'' if below else ' below the default'}."
+                f"Every climb left the finite numbers, the last at step {stopped.max()}. Try a `learning_rate` below "
+                f"{self._method.rate(self._target):.3g}."
             )
         best = int(np.argmax(heights))
         position = jax.tree.map(lambda leaf: np.asarray(leaf)[best], carry.state.position)

@@ -12,9 +12,7 @@ a first weight, which networks with many inputs have smaller.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-import jax
 import numpy as np
 
 from langevin.contracts import Plan
@@ -65,7 +63,7 @@ def rate_of(target: Posterior, optimizer: str = "adam") -> float:
     """The rate at which a network is trained at first, where nobody says so."""
     if optimizer == "sgd":
         return RATE_OF_SGD
-    start: Any = target.start(np.random.default_rng(0))
-    leaves = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(start)]
-    size = float(np.sqrt(np.mean(np.concatenate(leaves) ** 2)))
+    network = target.model.network
+    weights = np.concatenate([np.ravel(network.net.first[name]) for name in network.shapes])
+    size = float(np.sqrt(np.mean(np.square(weights, dtype=np.float64))))
     return float(np.clip(SHARE * size, LEAST_RATE, MOST_RATE))

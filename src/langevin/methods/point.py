@@ -64,6 +64,12 @@ class MAP(Method):
         """The engine of a run."""
         return ClimbEngine(self, target, plan)
 
+    def rate(self, target: Posterior) -> float:
+        """The learning rate at the start."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return RATE if target.model.network is None else training.rate_of(target, str(self.optimizer))
+
     def steps(self, target: Posterior, plan: Plan) -> int:
         """How many steps to climb."""
         if self.num_steps is not None:
@@ -76,9 +82,7 @@ class MAP(Method):
         if not isinstance(self.optimizer, str):
             return ascent(posterior, self.optimizer)
         of_network = posterior.model.network is not None
-        rate = self.learning_rate
-        if rate is None:
-            rate = training.rate_of(posterior, self.optimizer) if of_network else RATE
+        rate = self.rate(posterior)
         num_steps = self.num_steps or (training.LEAST_STEPS if of_network else NUM_STEPS)
         return ascent(
             posterior, optimizer_of(self.optimizer, rate, num_steps, "cosine" if of_network else "exponential")
