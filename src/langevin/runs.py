@@ -22,6 +22,7 @@ from langevin.geometry.starts import starting_at
 from langevin.methods import describe, from_description
 from langevin.methods.base import Method
 from langevin.models.build import target_of
+from langevin.models.networks.network import Network
 from langevin.models.program import Noncentred
 from langevin.models.source import Source
 from langevin.naming import Names, names_of
@@ -237,8 +238,9 @@ def prepared(
             )
         batches.check(table.num_rows)
         batches = batches.resolved(table.num_rows, needs.minibatches == "independent")
-    plan = _plan(method, asked, batches, keep, 0)
+    plan = _plan(method, asked, batches, keep, model.num_weights if isinstance(model, Network) else 0)
     method.check(plan)
+    asked = asked._replace(num_chains=plan.num_chains, num_draws=plan.num_draws)
     target = target_of(
         model,
         table,
@@ -248,11 +250,6 @@ def prepared(
         needs=needs,
         minibatch=batches is not None,
     )
-    network = target.model.network if isinstance(target, Posterior) else None
-    if network is not None:
-        plan = _plan(method, asked, batches, keep, network.num_weights)
-        method.check(plan)
-    asked = asked._replace(num_chains=plan.num_chains, num_draws=plan.num_draws)
     if init is not None:
         from langevin.result import Fit
 

@@ -45,12 +45,12 @@ from langevin.tuning import Landscape, Tuning
 if TYPE_CHECKING:
     from langevin.methods.stochastic import Stochastic
 
-BURN_IN_EPOCHS, LEAST_BURN_IN, MOST_BURN_IN = 10, 3_000, 20_000
-EPOCHS, LEAST_STEPS, MOST_STEPS = 20, 5_000, 40_000
+BURN_IN_EPOCHS, LEAST_BURN_IN, MOST_BURN_IN = 6, 3_000, 20_000
+EPOCHS, LEAST_STEPS, MOST_STEPS = 15, 5_000, 40_000
 # Rows times weights, over all steps of sampling: as many as small networks may have in any case.
 CHEAP, MOST_CHEAP = 2e9, 50_000
 # Nats a row, by which the noise of minibatches may raise the negative log-likelihood.
-MOST_HEAT = 0.01
+MOST_HEAT = 0.02
 # A burn-in spans so many autocorrelation times of its long step.
 TIMES = 10
 # Where sampling then spans so many of its short one, that is so much slower than the method's own pace: the noise that

@@ -21,13 +21,14 @@ from langevin.posterior import Posterior
 from langevin.tuning import Landscape, Pace, Tuning
 
 EXPLORE, EXPLORE_OF_NETWORK = 0.25, 0.8
+NUM_CYCLES, NUM_CYCLES_OF_NETWORK = 10, 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Cyclical(Stochastic):
     """The base of methods with cycles of the step size."""
 
-    num_cycles: int
+    num_cycles: int | None
     explore: float | None
 
     has_cycles: ClassVar[bool] = True
@@ -39,33 +40,37 @@ class Cyclical(Stochastic):
         name = type(self).__name__
         if callable(self.step_size):
             raise SettingError(f"`{name}`: `step_size` is the peak of a cycle, a number; got a schedule.")
-        checks.count(name, "num_cycles", self.num_cycles)
+        if self.num_cycles is not None:
+            checks.count(name, "num_cycles", self.num_cycles)
         if self.explore is not None and not (checks.is_number(self.explore) and 0 <= self.explore < 1):
             raise SettingError(f"`{name}`: `explore` must be in [0, 1); got {self.explore!r}. Try 0.25.")
 
     def check(self, plan: Plan) -> None:
         """Raises a SettingError if the draws are not a multiple of the cycles."""
         super().check(plan)
-        if plan.num_draws % self.num_cycles:
+        num_cycles = self.num_cycles or (NUM_CYCLES_OF_NETWORK if plan.network_size else NUM_CYCLES)
+        if plan.num_draws % num_cycles:
             raise SettingError(
-                f"`num_draws` must be a multiple of the {self.num_cycles} cycles, so that each gives as many; got "
+                f"`num_draws` must be a multiple of the {num_cycles} cycles, so that each gives as many; got "
                 f"{plan.num_draws}."
             )
 
     def approximation(self, plan: Plan) -> str:
-        """The balance of modes."""
-        del plan
-        return "the balance between modes that the chain does not cross by itself is that of their basins."
+        """The balance of modes; of a network, also the bias of the step."""
+        of_network = f"{super().approximation(plan)} Besides, " if plan.network_size else ""
+        return f"{of_network}the balance between modes that the chain does not cross by itself is that of their basins."
 
     def engine(self, target: Posterior, plan: Plan) -> StochasticEngine:
         """The engine of a run; of networks, draws come from the ends of cycles only."""
-        if self.explore is None and target.model.network is not None:
-            return dataclasses.replace(self, explore=EXPLORE_OF_NETWORK).engine(target, plan)
-        return super().engine(target, plan)
+        if target.model.network is None:
+            return super().engine(target, plan)
+        explore = EXPLORE_OF_NETWORK if self.explore is None else self.explore
+        resolved = dataclasses.replace(self, explore=explore, num_cycles=self.num_cycles or NUM_CYCLES_OF_NETWORK)
+        return Stochastic.engine(resolved, target, plan)
 
     def cycle(self, num_draws: int, thin: int) -> tuple[int, int, int]:
         """Draws in a cycle, its steps, and how many of them explore."""
-        draws = num_draws // self.num_cycles
+        draws = num_draws // (self.num_cycles or NUM_CYCLES)
         explore = EXPLORE if self.explore is None else self.explore
         exploring = round(draws * thin * explore / (1 - explore))
         return draws, draws * thin + exploring, exploring
@@ -81,14 +86,14 @@ class CyclicalSGLD(Cyclical):
 
     Args:
         step_size: The peak of a cycle: a number, or "auto", which is 1.75 times the automatic step of `SGLD`.
-        num_cycles: How many cycles the draws come from.
+        num_cycles: How many cycles the draws come from; by default 10, and of networks 5.
         explore: The share of each cycle that explores; by default 0.25, and of networks 0.8, with noise.
         metric: As in `SGLD`.
         estimator: Of the gradient; see `langevin.kernels.gradients`.
     """
 
     step_size: float | Literal["auto"] = "auto"
-    num_cycles: int = 10
+    num_cycles: int | None = None
     explore: float | None = None
     metric: MetricName = "auto"
     estimator: EstimatorName = "auto"
@@ -117,7 +122,7 @@ class CyclicalSGHMC(Cyclical):
     Args:
         step_size: The peak of a cycle: a number, or "auto", which is 1.75 times the automatic step of `SGHMC`.
         friction: As in `SGHMC`.
-        num_cycles: How many cycles the draws come from.
+        num_cycles: How many cycles the draws come from; by default 10, and of networks 5.
         explore: The share of each cycle that explores; by default 0.25, and of networks 0.8, with noise.
         metric: As in `SGLD`.
         estimator: Of the gradient; see `langevin.kernels.gradients`.
@@ -125,7 +130,7 @@ class CyclicalSGHMC(Cyclical):
 
     step_size: float | Literal["auto"] = "auto"
     friction: float = 2.0
-    num_cycles: int = 10
+    num_cycles: int | None = None
     explore: float | None = None
     metric: MetricName = "auto"
     estimator: EstimatorName = "auto"
