@@ -22,7 +22,7 @@ from langevin.run.keep import Keep
 from langevin.run.seeds import Seed
 
 NOISE, NUM_ROWS = 0.5, 200
-STOCHASTIC = ("sgld", "psgld", "sghmc", "sgnht", "cyclicalsgld", "cyclicalsghmc")
+STOCHASTIC = ("sgld", "psgld", "sghmc", "sgnht", "cyclicalsghmc")
 
 
 def linear_rows():
@@ -83,12 +83,11 @@ def test_a_linear_network_agrees_with_the_closed_form(name):
 
 # Whether weights mix is not asked: chains of either method may differ in what prediction they are in.
 @pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
-@pytest.mark.parametrize("batch_size", [None, 20])
-def test_a_small_network_agrees_with_nuts_in_function_space(batch_size):
+def test_a_small_network_agrees_with_nuts_in_function_space():
     rows, network = curve(), small_network()
     new = {"x": np.linspace(-3, 3, 13, dtype="float32")}
-    exact = lv.fit(network, rows, "nuts", num_warmup=500, num_draws=500, progress=False)
-    ours = lv.fit(network, rows, "sghmc", batch_size=batch_size, progress=False)
+    exact = lv.fit(network, rows, "nuts", num_warmup=300, num_draws=300, progress=False)
+    ours = lv.fit(network, rows, "sghmc", batch_size=20, progress=False)
     values = []
     for fit in (exact, ours):
         weights = {name: fit.posterior[name].values.reshape(-1, *shape) for name, shape in network.shapes.items()}
@@ -140,7 +139,7 @@ def cut(monkeypatch, limits):
 
 
 @pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
-@pytest.mark.parametrize("name", ["sghmc", "psgld", "cyclicalsghmc"])
+@pytest.mark.parametrize("name", ["sghmc", "cyclicalsghmc"])
 def test_the_same_bits_however_it_is_cut(name, monkeypatch, tmp_path):
     rows, network = curve(), small_network()
     settings = {"num_chains": 2, "num_warmup": 60, "num_draws": 20, "thin": 3, "batch_size": 10, "progress": False}
