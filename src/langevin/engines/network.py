@@ -13,7 +13,9 @@ Why two steps. Let t be the autocorrelation time, in steps, of a direction whose
 Minibatches heat a direction with gradient noise V by V / t, whatever the method, and in all they raise the negative
 log-likelihood by
 
-    sum(V) / (2 t num_data)     a row.
+    sum(V) / (2 t num_data)     a row
+
+(what SGHMC takes off is the noise of each weight; that of directions across weights stays).
 
 Directions with much noise are those of much curvature, and forget fast: within about an epoch they have the temperature
 of the step that there is now. Others forget slowly, and are hardly heated. So the slow ones are moved by a long step,
@@ -26,6 +28,7 @@ so many steps, and of small networks more.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -35,7 +38,7 @@ from langevin.contracts import Chunk, Plan, State
 from langevin.engines.chains import Chains, tenths
 from langevin.engines.stochastic import StochasticEngine, chunk_of
 from langevin.engines.training import Training, epoch_of, rate_of, steps_of, training_steps
-from langevin.errors import SamplingError, SettingError
+from langevin.errors import LangevinWarning, SamplingError, SettingError
 from langevin.geometry import fisher
 from langevin.geometry.starts import flattened
 from langevin.kernels.metrics import Diagonal
@@ -189,6 +192,10 @@ class NetworkEngine(StochasticEngine):
         """The metric: the method's own only where the chains have their width, since it knows no prior."""
         if self._method.metric == "unit":
             return None
+        if self._method.metric == "dense" and not attempt:
+            warnings.warn(
+                "`metric='dense'` is not for networks; this one gets a diagonal one.", LangevinWarning, stacklevel=2
+            )
         own = self._method.metric_of_gradients(around.mean_square, self._target.num_data) if attempt else None
         if own is not None:
             return jax.tree.map(np.asarray, own)
