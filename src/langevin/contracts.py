@@ -117,6 +117,8 @@ class Plan(NamedTuple):
         seed: The root of everything random.
         keep: What is kept of a draw.
         init: Flat positions (draws, size) of an earlier fit to start from; None for starts of the model's own.
+        warmup_asked: Whether `num_warmup` was asked for, and is not only the usual number.
+        network_size: How many weights the model has, if it is a network; else 0.
     """
 
     num_chains: int
@@ -127,6 +129,8 @@ class Plan(NamedTuple):
     seed: Seed
     keep: Keep
     init: np.ndarray | None = None
+    warmup_asked: bool = False
+    network_size: int = 0
 
 
 class Method(Protocol):

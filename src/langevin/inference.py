@@ -53,9 +53,9 @@ def fit(
     dims: Mapping[str, Any] | None = None,
     coords: Mapping[str, Any] | None = None,
     noncentred: Noncentred = "auto",
-    num_chains: int = 4,
-    num_warmup: int = 1000,
-    num_draws: int = 1000,
+    num_chains: int | None = None,
+    num_warmup: int | None = None,
+    num_draws: int | None = None,
     thin: int | None = None,
     batch_size: int | Batches | None = None,
     seed: int | jax.Array = 0,
@@ -87,13 +87,16 @@ def fit(
         noncentred: Sites of the program whose noise is inferred, in place of the site itself (see
             `langevin.models.centring`). True for every site that has a location and scale, False for none; "auto" for
             what suits each element of the sites whose scale is unknown itself.
-        num_chains: Chains; they run side by side.
-        num_warmup: Draws of each chain, on average, that an exact method adapts with. With stochastic gradients and a
-            step size that is given, steps to burn in; a schedule starts anew with the draws.
-        num_draws: Draws of each chain.
+        num_chains: Chains; they run side by side. By default 4 (of `MAP` on a network 1).
+        num_warmup: Draws of each chain, on average, that an exact method adapts with: by default 1000. With stochastic
+            gradients and a step size that is given, steps to burn in; a schedule starts anew with the draws. With
+            stochastic gradients on a network, steps to train and to burn in, half each; by default a number of epochs
+            (see `langevin.engines.network`).
+        num_draws: Draws of each chain: by default 1000; of a network of more than 12,500 weights fewer, so that the
+            draws of four chains take about 400 MB, but at least 20.
         thin: Draws (with stochastic gradients, steps) to a draw that is kept. By default 1, except for stochastic
             gradients with an automatic step size: then so many that the draws of a chain span 150 to 600
-            autocorrelation times (with fewer draws than that, one each).
+            autocorrelation times (with fewer draws than that, one each), and of a network a number of epochs.
         batch_size: Rows in a minibatch, or an `lv.Batches`. By default every step sees all rows.
         seed: A whole number or a JAX key. The same seed gives the same bits.
         init: An earlier fit of the same model, by any method (say, by variational inference): the chains start at draws
@@ -132,9 +135,9 @@ def fit(
         raise SettingError("`fit`: the model comes first, and then the data: lv.fit(model, data).")
     checks.path("fit", "store", store)
     asked = Asked(
-        num_chains=checks.count("fit", "num_chains", num_chains),
-        num_warmup=checks.count("fit", "num_warmup", num_warmup, least=0),
-        num_draws=checks.count("fit", "num_draws", num_draws),
+        num_chains=None if num_chains is None else checks.count("fit", "num_chains", num_chains),
+        num_warmup=None if num_warmup is None else checks.count("fit", "num_warmup", num_warmup, least=0),
+        num_draws=None if num_draws is None else checks.count("fit", "num_draws", num_draws),
         thin=None if thin is None else checks.count("fit", "thin", thin),
         batches=batch_size if isinstance(batch_size, Batches | None) else Batches(batch_size),
         seed=Seed.of(seed).words,
@@ -200,7 +203,7 @@ def resume(
     asked = Asked.from_json(record["asked"])
     if num_draws is not None:
         num_draws = checks.count("resume", "num_draws", num_draws)
-        if num_draws < asked.num_draws:
+        if asked.num_draws is not None and num_draws < asked.num_draws:
             raise SettingError(
                 f"`resume`: `num_draws` is the number of draws in all, and the run was begun with {asked.num_draws}; "
                 f"got {num_draws}."

@@ -32,3 +32,10 @@ def at_step(key: Key, step: jax.Array) -> Key:
     words = jax.random.key_data(key)
     shifted = words.at[-1].add(jnp.asarray(step, words.dtype))
     return jax.random.wrap_key_data(shifted, impl=jax.random.key_impl(key))
+
+
+def mix(word: jax.Array) -> jax.Array:
+    """A bijective 32-bit finaliser (Wellons 2018, 'Prospecting for hash functions', lowbias32)."""
+    word = (word ^ (word >> 16)) * jnp.uint32(0x7FEB352D)
+    word = (word ^ (word >> 15)) * jnp.uint32(0x846CA68B)
+    return word ^ (word >> 16)

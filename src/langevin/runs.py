@@ -25,6 +25,7 @@ from langevin.methods import describe, from_description
 from langevin.methods.base import Method
 from langevin.models.build import target_of
 from langevin.models.networks.keeping import Outputs, source_of_network
+from langevin.models.networks.network import Network
 from langevin.models.program import Noncentred
 from langevin.naming import Names, names_of
 from langevin.posterior import Posterior
@@ -41,15 +42,19 @@ if TYPE_CHECKING:
     from langevin.result import Fit
 
 MOST_IN_MEMORY = 2_000_000_000
+NUM_WARMUP = 1000
 PACKAGES = ("langevin", "jax", "jaxlib", "numpyro", "numpy")
 
 
 class Asked(NamedTuple):
-    """What a user asked for besides model, data and method; see `langevin.fit`. JSON can hold it."""
+    """What a user asked for besides model, data and method; see `langevin.fit`. JSON can hold it.
 
-    num_chains: int
-    num_warmup: int
-    num_draws: int
+    Counts are None where they are left to the method; chains and draws are known once the model is.
+    """
+
+    num_chains: int | None
+    num_warmup: int | None
+    num_draws: int | None
     thin: int | None
     batches: Batches | None
     seed: tuple[int, ...]
@@ -272,9 +277,9 @@ def prepared(
             )
         batches.check(table.num_rows)
         batches = batches.resolved(table.num_rows, needs.minibatches == "independent")
-    counts = (asked.num_chains, asked.num_warmup, asked.num_draws, asked.thin)
-    plan = Plan(*counts, batches, Seed(asked.seed), keep)
+    plan = _plan(method, asked, batches, keep, model.num_weights if isinstance(model, Network) else 0)
     method.check(plan)
+    asked = asked._replace(num_chains=plan.num_chains, num_draws=plan.num_draws)
     target = target_of(
         model,
         table,
@@ -295,6 +300,22 @@ def prepared(
         target, plan = starting_at(target, flat), plan._replace(init=flat)
     names = names_of(target, keep, table.levels, asked.dims, asked.coords)
     return Run(asked, table, constants, method, target, plan, method.engine(target, plan), model, names)
+
+
+def _plan(method: Method, asked: Asked, batches: Batches | None, keep: Keep, network_size: int) -> Plan:
+    """What was asked for, and where nothing was, what is usual for the method and the model."""
+    usual = method.counts(network_size)
+    return Plan(
+        num_chains=usual.num_chains if asked.num_chains is None else asked.num_chains,
+        num_warmup=NUM_WARMUP if asked.num_warmup is None else asked.num_warmup,
+        num_draws=usual.num_draws if asked.num_draws is None else asked.num_draws,
+        thin=asked.thin,
+        batches=batches,
+        seed=Seed(asked.seed),
+        keep=keep,
+        warmup_asked=asked.num_warmup is not None,
+        network_size=network_size,
+    )
 
 
 def method_of(record: Mapping[str, Any], given: Any) -> Method:

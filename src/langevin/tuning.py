@@ -25,6 +25,7 @@ class Tuning(NamedTuple):
         stiffest: The largest curvature in units of the metric.
         epoch: Steps in an epoch.
         cycle: Steps in a cycle, and how many of them explore.
+        lowest: The step at the end of a cycle, as a share of that at its beginning.
     """
 
     step_size: Any = None
@@ -34,6 +35,7 @@ class Tuning(NamedTuple):
     stiffest: Any = 1.0
     epoch: Any = 1
     cycle: tuple[Any, Any] = (1, 0)
+    lowest: Any = 0.0
 
     def as_plain(self) -> dict[str, Any]:
         """As the state of a run holds it."""

@@ -28,7 +28,7 @@ import numpy as np
 
 from langevin import checks, spelling
 from langevin.errors import SettingError
-from langevin.keys import at_step
+from langevin.keys import at_step, mix
 from langevin.posterior import Batch, Key
 from langevin.run.seeds import Seed
 
@@ -117,7 +117,7 @@ class Batches:
         slices = 1 if self.order == "slices" else self.num_slices(num_data)
         epoch, slice_ = jnp.divmod(jnp.asarray(step, jnp.uint32), slices)
         words = jax.random.key_data(key)
-        offset = _mix(words[0] ^ _mix(words[-1] ^ _mix(epoch))) % num_data
+        offset = mix(words[0] ^ mix(words[-1] ^ mix(epoch))) % num_data
         return ((offset + slice_ * self.size) % num_data).astype(jnp.int32)
 
 
@@ -148,10 +148,3 @@ class Layout:
             self._data = self._batches.lay_out(self._columns, self._num_data, words)
             self._number = number
         return self._data, period - since if self._batches.order != "rows" else FOREVER
-
-
-def _mix(word: jax.Array) -> jax.Array:
-    """A bijective 32-bit finaliser (Wellons 2018, 'Prospecting for hash functions', lowbias32)."""
-    word = (word ^ (word >> 16)) * jnp.uint32(0x7FEB352D)
-    word = (word ^ (word >> 15)) * jnp.uint32(0x846CA68B)
-    return word ^ (word >> 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -27,7 +28,10 @@ class ClimbEngine:
         self._method, self._target, self._plan = method, target, plan
         self._space = Space(target, plan)
         seed = plan.seed.child("climb")
-        self._chains = Chains(method, target, self._space.rows, None, seed, self._space.programs)
+        self._num_steps = method.steps(target, plan)
+        # With its numbers spelled out, since a compiled program is known by its settings.
+        maker = dataclasses.replace(method, num_steps=self._num_steps, learning_rate=method.rate(target))
+        self._chains = Chains(maker, target, self._space.rows, None, seed, self._space.programs)
 
     @property
     def num_chains(self) -> int:
@@ -40,7 +44,7 @@ class ClimbEngine:
 
     def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
         """Takes at most so many steps of every chain."""
-        total = self._method.num_steps
+        total = self._num_steps
         if state["drawn"]:
             return state, Chunk("climbing", 0, total, total, finished=True)
         if state["phase"] == "start":
@@ -59,14 +63,14 @@ class ClimbEngine:
         return state | {"phase": phase}, Chunk("climbing", chains["step"] - before, chains["step"], total, shown)
 
     def _at_the_top(self, state: State) -> tuple[State, Chunk]:
-        carry, total = self._chains.carry(state["chains"], Tuning()), self._method.num_steps
+        carry, total = self._chains.carry(state["chains"], Tuning()), self._num_steps
         chunk = Chunk("climbing", 1, total, total, draws=(self._highest(carry),), finished=True)
         return state | {"drawn": True}, chunk
 
     def finish(self, state: State) -> Outcome:
         """A single point says nothing of uncertainty."""
         del state
-        settings = {"thin": self._method.num_steps, "num_chains": 1, "num_draws": 1}
+        settings = {"thin": self._num_steps, "num_chains": 1, "num_draws": 1}
         return Outcome({"point": {}}, settings, by_chain={"stopped": np.full(1, -1)})
 
     def cut_short(self, state: State) -> State | None:
@@ -84,7 +88,7 @@ class ClimbEngine:
         if not np.isfinite(heights).any():
             raise SamplingError(
                 f"Every climb left the finite numbers, the last at step {stopped.max()}. Try a `learning_rate` below "
-                f"{self._method.learning_rate}."
+                f"{self._method.rate(self._target):.3g}."
             )
         best = int(np.argmax(heights))
         position = jax.tree.map(lambda leaf: np.asarray(leaf)[best], carry.state.position)

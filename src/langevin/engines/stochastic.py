@@ -16,6 +16,7 @@ Where the step is given, there is a plain burn-in, and a mode only for an estima
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -56,10 +57,8 @@ MOST_WIDEST = 1.2
 # Estimates of an autocorrelation time are noisy: less is not taken for a fault; and a burn-in gets longer so often.
 MOST_SLOWER = 2.5
 USUALLY_SLOWER = 1.5
-MOST_NOISE_RATIO = 1.5
-MOST_LONGER_BY_NOISE = 5.0
-MOST_STRETCH = 4.0
-MOST_LONGER = 3
+MOST_NOISE_RATIO, MOST_LONGER_BY_NOISE = 1.5, 5.0
+MOST_STRETCH, MOST_LONGER = 4.0, 3
 # Of a burn-in: its draws, the first that is looked at, and how many there are in an autocorrelation time.
 NUM_BURN_IN_DRAWS, FIRST_LOOKED_AT, STRIDES = 60, 20, 3
 
@@ -73,8 +72,6 @@ class StochasticEngine:
         self._space = Space(target, plan, twice=True)
         self._programs = self._space.programs
         self._size = sum(np.size(leaf) for leaf in jax.tree.leaves(self._space.example))
-        seed = plan.seed.child("geometry")
-        self._finder = Finder(self._space.laid_out, self._space.example, plan.batches, self._programs, seed)
         self._chains: dict[Any, Chains] = {}
         self._phases = {
             "start": self._start,
@@ -85,6 +82,11 @@ class StochasticEngine:
             "burn-in": self._burn_in,
             "sampling": self._sample,
         }
+
+    @functools.cached_property
+    def _finder(self) -> Finder:
+        seed = self._plan.seed.child("geometry")
+        return Finder(self._space.laid_out, self._space.example, self._plan.batches, self._programs, seed)
 
     @property
     def num_chains(self) -> int:
@@ -124,8 +126,9 @@ class StochasticEngine:
         evidence |= self._scrutiny(state, stopped < 0)
         step_size = state["tuning"]["step_size"]
         settings = {"thin": state["thin"], "step_size": None if step_size is None else float(step_size)}
-        settings["estimator"] = state["estimator"]
-        return Outcome(evidence, settings, by_chain={"stopped": stopped}, centring=state["centring"])
+        return Outcome(
+            evidence, settings | self._chosen(state), by_chain={"stopped": stopped}, centring=state["centring"]
+        )
 
     def cut_short(self, state: State) -> None:
         """A chain in warm-up has no draws."""
@@ -183,7 +186,7 @@ class StochasticEngine:
             new = [leaf[max(FIRST_LOOKED_AT - first, 0) :] for leaf in jax.tree.leaves(recorded.position)]
             old = state["recent"] or [leaf[:0] for leaf in new]
             state["recent"] = tuple(np.concatenate(pair) for pair in zip(old, new, strict=True))
-        chunk = _chunk(before, state, carry, NUM_BURN_IN_DRAWS * stride)
+        chunk = chunk_of(before, state, carry, NUM_BURN_IN_DRAWS * stride)
         chunk = chunk._replace(later=self._plan.num_draws * self._thin(time))
         if state["chains"]["drawn"] < NUM_BURN_IN_DRAWS:
             return state, chunk
@@ -272,7 +275,7 @@ class StochasticEngine:
             return self._ready(state), Chunk("burn-in", 1, 1, 1)
         before, lengths = state, tenths(self._plan.num_warmup)
         state, carry, _ = self._advanced(state, limit, len(lengths), lengths.__getitem__)
-        chunk = _chunk(before, state, carry, sum(lengths))._replace(later=self._plan.num_draws * self._thin(None))
+        chunk = chunk_of(before, state, carry, sum(lengths))._replace(later=self._plan.num_draws * self._thin(None))
         if state["chains"]["drawn"] < len(lengths):
             return state, chunk
         tuning, positions, batches = self._tuning(state), carry.state.position, self._plan.batches
@@ -324,7 +327,7 @@ class StochasticEngine:
                 f"Every chain blew up before its first draw, at steps {steps}. The step is too long: take a smaller "
                 "step_size, or leave it to warm-up with step_size='auto'."
             )
-        return state, _chunk(before, state, carry, total)._replace(draws=draws, finished=finished)
+        return state, chunk_of(before, state, carry, total)._replace(draws=draws, finished=finished)
 
     # What they have in common.
 
@@ -365,6 +368,10 @@ class StochasticEngine:
         """The target with the centring that was chosen, its rows in their first random order."""
         return self._space.laid_out.with_centring(state["centring"])
 
+    def _chosen(self, state: State) -> dict[str, Any]:
+        """What else the run chose."""
+        return {"estimator": state["estimator"]}
+
     def _scrutiny(self, state: State, running: np.ndarray) -> dict[str, dict[str, Any]]:
         """What a sample of the draws of the chains that run says."""
         sample = state["sample"]
@@ -382,7 +389,8 @@ class StochasticEngine:
         return Tuning.from_plain(state["tuning"], self._space.example)
 
 
-def _chunk(before: State, state: State, carry: Carry, total: int) -> Chunk:
+def chunk_of(before: State, state: State, carry: Carry, total: int) -> Chunk:
+    """What the chains did since the state before."""
     info = {name: float(np.mean(value)) for name, value in carry.info._asdict().items()}
     shown = {"log-density": info["log_density"]}
     if info.get("acceptance_rate", 1.0) < 1:

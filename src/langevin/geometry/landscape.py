@@ -19,7 +19,8 @@ from langevin.kernels.metrics import Dense, Diagonal, Metric
 from langevin.posterior import Key, Position, Posterior
 from langevin.run.seeds import key_of
 
-NUM_NOISE_BATCHES = 256
+# Of large models fewer: what is wanted there is the noise of many coordinates together.
+NUM_NOISE_BATCHES, FEW_NOISE_BATCHES, LARGE = 256, 64, 50_000
 # In units of the metric, how far apart the gradients are whose difference is the curvature.
 SHIFT = 0.1
 
@@ -164,9 +165,11 @@ def gradient_noise(
             return (moved, deviation, jax.tree.map(lambda s, g: s + g**2, square, gradient)), None
 
         zeros = jax.tree.map(jnp.zeros_like, (position, position, position))
-        _, deviation, square = jax.lax.scan(one, zeros, jnp.arange(NUM_NOISE_BATCHES))[0]
-        variance = jax.tree.map(lambda d: shrink * jnp.maximum(d, 0.0) / (NUM_NOISE_BATCHES - 1), deviation)
-        return Noise(variance, jax.tree.map(lambda s: s / NUM_NOISE_BATCHES, square))
+        _, deviation, square = jax.lax.scan(one, zeros, jnp.arange(count))[0]
+        variance = jax.tree.map(lambda d: shrink * jnp.maximum(d, 0.0) / (count - 1), deviation)
+        return Noise(variance, jax.tree.map(lambda s: s / count, square))
 
     num_points = len(jax.tree.leaves(positions)[0])
+    size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(positions)) // num_points
+    count = NUM_NOISE_BATCHES if size <= LARGE else FEW_NOISE_BATCHES
     return jax.vmap(at)(positions, jax.random.split(key_of(words), num_points))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
+from langevin.keys import mix
 from langevin.posterior import Batch, Key, Position
+
+# Numbers that are drawn together, from which on the time of the generator counts.
+MANY = 32_768
 
 
 class State(Protocol):
@@ -72,13 +77,27 @@ class Kernel(NamedTuple):
 def standard_normal(key: Key, like: Position) -> Position:
     """Independent standard normal numbers in the shape of a position, from one call of the generator."""
     leaves, structure = jax.tree.flatten(like)
-    if len(leaves) == 1:
+    sizes, dtype = [jnp.size(leaf) for leaf in leaves], jnp.result_type(*leaves)
+    if len(leaves) == 1 and sum(sizes) < MANY:
         return jax.tree.unflatten(structure, [jax.random.normal(key, jnp.shape(leaves[0]), leaves[0].dtype)])
-    sizes = [jnp.size(leaf) for leaf in leaves]
-    flat = jax.random.normal(key, (sum(sizes),), jnp.result_type(*leaves))
+    quick = sum(sizes) >= MANY and dtype == jnp.float32
+    flat = many_normals(key, sum(sizes)) if quick else jax.random.normal(key, (sum(sizes),), dtype)
     parts = jnp.split(flat, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)])
     shaped = [part.reshape(jnp.shape(leaf)).astype(leaf.dtype) for part, leaf in zip(parts, leaves, strict=True)]
     return jax.tree.unflatten(structure, shaped)
+
+
+def many_normals(key: Key, count: int) -> jax.Array:
+    """Independent standard normal numbers in single precision, from a hash of their places and of two words of the key.
+
+    Threefry takes two thirds of the time of a normal number, and those of a network two fifths of a step. The hash
+    is a bijective 32-bit finaliser (Wellons 2018, 'Prospecting for hash functions', lowbias32), twice.
+    """
+    first, second = jax.random.bits(key, (2,), jnp.uint32)
+    word = mix(mix(jax.lax.iota(jnp.uint32, count) ^ first) + second)
+    # Odd multiples of 2^-24 in (-1, 1), all of which single precision has.
+    uniform = (word >> 8).astype(jnp.float32) * jnp.float32(2**-23) - jnp.float32(1 - 2**-24)
+    return jnp.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform)
 
 
 def dot(a: Position, b: Position) -> jax.Array:

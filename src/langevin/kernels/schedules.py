@@ -67,17 +67,19 @@ class Polynomial:
 
 @dataclasses.dataclass(frozen=True)
 class CosineCycles:
-    """Cosine descents from `peak` to zero, again and again (Zhang et al. 2020, eq. 1).
+    """Cosine descents from `peak` to zero, or to a share of it, again and again (Zhang et al. 2020, eq. 1).
 
-    step_size = peak / 2 * (cos(pi * (t mod length) / length) + 1)
+    step_size = peak * (lowest + (1 - lowest) / 2 * (cos(pi * (t mod length) / length) + 1))
     """
 
     peak: Any
     length: int
+    lowest: Any = 0.0
 
     def __call__(self, step: Any) -> jax.Array:
         """The step size at a step."""
-        return self.peak / 2 * (jnp.cos(math.pi * (step % self.length) / self.length) + 1)
+        height = (jnp.cos(math.pi * (step % self.length) / self.length) + 1) / 2
+        return self.peak * (self.lowest + (1 - self.lowest) * height)
 
 
 def as_schedule(step_size: Any) -> Schedule:

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, NamedTuple
 
 from langevin.contracts import Engine, Needs, Plan
+
+NUM_CHAINS, NUM_DRAWS = 4, 1000
+# Draws of a large network take at most about so many bytes, in all chains, but there are so many at least.
+MOST_BYTES, LEAST_DRAWS = 400_000_000, 20
+
+
+class Counts(NamedTuple):
+    """How many chains and draws of each there are, where nobody says so."""
+
+    num_chains: int
+    num_draws: int
 
 
 class Method(abc.ABC):
@@ -27,6 +38,16 @@ class Method(abc.ABC):
     def total_draws(self, plan: Plan) -> int:
         """How many draws there will be in all: by default those of every chain."""
         return plan.num_chains * plan.num_draws
+
+    def counts(self, network_size: int) -> Counts:
+        """Chains and draws, where nobody says how many: of a large network fewer draws, a multiple of ten.
+
+        Args:
+            network_size: How many weights the model has, if it is a network, and else 0.
+        """
+        # Twice: as they are reported, and the unconstrained position.
+        affordable = MOST_BYTES // (NUM_CHAINS * 2 * 4 * max(network_size, 1))
+        return Counts(NUM_CHAINS, min(max(affordable // 10 * 10, LEAST_DRAWS), NUM_DRAWS))
 
     @abc.abstractmethod
     def approximation(self, plan: Plan) -> str:

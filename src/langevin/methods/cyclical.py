@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from langevin import checks
 from langevin.contracts import Plan
+from langevin.engines.stochastic import StochasticEngine
 from langevin.errors import SettingError
 from langevin.kernels import preconditioners
 from langevin.kernels.base import Kernel
@@ -19,14 +20,18 @@ from langevin.methods.stochastic import SGHMC, SGLD, Stochastic
 from langevin.posterior import Posterior
 from langevin.tuning import Landscape, Pace, Tuning
 
+EXPLORE, EXPLORE_OF_NETWORK = 0.25, 0.8
+NUM_CYCLES, NUM_CYCLES_OF_NETWORK = 10, 5
+
 
 @dataclasses.dataclass(frozen=True)
 class Cyclical(Stochastic):
     """The base of methods with cycles of the step size."""
 
-    num_cycles: int
-    explore: float
+    num_cycles: int | None
+    explore: float | None
 
+    has_cycles: ClassVar[bool] = True
     # With a quarter of the cycle exploring, the mean of the rest, weighted by the step itself, is 0.57 of the peak.
     peak: ClassVar[float] = 1.75
 
@@ -35,28 +40,39 @@ class Cyclical(Stochastic):
         name = type(self).__name__
         if callable(self.step_size):
             raise SettingError(f"`{name}`: `step_size` is the peak of a cycle, a number; got a schedule.")
-        checks.count(name, "num_cycles", self.num_cycles)
-        if not (checks.is_number(self.explore) and 0 <= self.explore < 1):
+        if self.num_cycles is not None:
+            checks.count(name, "num_cycles", self.num_cycles)
+        if self.explore is not None and not (checks.is_number(self.explore) and 0 <= self.explore < 1):
             raise SettingError(f"`{name}`: `explore` must be in [0, 1); got {self.explore!r}. Try 0.25.")
 
     def check(self, plan: Plan) -> None:
         """Raises a SettingError if the draws are not a multiple of the cycles."""
         super().check(plan)
-        if plan.num_draws % self.num_cycles:
+        num_cycles = self.num_cycles or (NUM_CYCLES_OF_NETWORK if plan.network_size else NUM_CYCLES)
+        if plan.num_draws % num_cycles:
             raise SettingError(
-                f"`num_draws` must be a multiple of the {self.num_cycles} cycles, so that each gives as many; got "
+                f"`num_draws` must be a multiple of the {num_cycles} cycles, so that each gives as many; got "
                 f"{plan.num_draws}."
             )
 
     def approximation(self, plan: Plan) -> str:
-        """The balance of modes."""
-        del plan
-        return "the balance between modes that the chain does not cross by itself is that of their basins."
+        """The balance of modes; of a network, also the bias of the step."""
+        of_network = f"{super().approximation(plan)} Besides, " if plan.network_size else ""
+        return f"{of_network}the balance between modes that the chain does not cross by itself is that of their basins."
+
+    def engine(self, target: Posterior, plan: Plan) -> StochasticEngine:
+        """The engine of a run; of networks, draws come from the ends of cycles only."""
+        if target.model.network is None:
+            return super().engine(target, plan)
+        explore = EXPLORE_OF_NETWORK if self.explore is None else self.explore
+        resolved = dataclasses.replace(self, explore=explore, num_cycles=self.num_cycles or NUM_CYCLES_OF_NETWORK)
+        return Stochastic.engine(resolved, target, plan)
 
     def cycle(self, num_draws: int, thin: int) -> tuple[int, int, int]:
         """Draws in a cycle, its steps, and how many of them explore."""
-        draws = num_draws // self.num_cycles
-        exploring = round(draws * thin * self.explore / (1 - self.explore))
+        draws = num_draws // (self.num_cycles or NUM_CYCLES)
+        explore = EXPLORE if self.explore is None else self.explore
+        exploring = round(draws * thin * explore / (1 - explore))
         return draws, draws * thin + exploring, exploring
 
 
@@ -70,15 +86,15 @@ class CyclicalSGLD(Cyclical):
 
     Args:
         step_size: The peak of a cycle: a number, or "auto", which is 1.75 times the automatic step of `SGLD`.
-        num_cycles: How many cycles the draws come from.
-        explore: The share of each cycle that explores.
+        num_cycles: How many cycles the draws come from; by default 10, and of networks 5.
+        explore: The share of each cycle that explores; by default 0.25, and of networks 0.8, with noise.
         metric: As in `SGLD`.
         estimator: Of the gradient; see `langevin.kernels.gradients`.
     """
 
     step_size: float | Literal["auto"] = "auto"
-    num_cycles: int = 10
-    explore: float = 0.25
+    num_cycles: int | None = None
+    explore: float | None = None
     metric: MetricName = "auto"
     estimator: EstimatorName = "auto"
 
@@ -87,7 +103,7 @@ class CyclicalSGLD(Cyclical):
         length, explore = tuning.cycle
         return sgld(
             posterior,
-            CosineCycles(shared.step_size_of(self, tuning), length),
+            CosineCycles(shared.step_size_of(self, tuning), length, tuning.lowest),
             estimator=shared.estimator_of(self.estimator, posterior, tuning),
             preconditioner=preconditioners.fixed(tuning.metric),
             noise_free_steps=lambda step: step % length < explore,
@@ -106,16 +122,16 @@ class CyclicalSGHMC(Cyclical):
     Args:
         step_size: The peak of a cycle: a number, or "auto", which is 1.75 times the automatic step of `SGHMC`.
         friction: As in `SGHMC`.
-        num_cycles: How many cycles the draws come from.
-        explore: The share of each cycle that explores.
+        num_cycles: How many cycles the draws come from; by default 10, and of networks 5.
+        explore: The share of each cycle that explores; by default 0.25, and of networks 0.8, with noise.
         metric: As in `SGLD`.
         estimator: Of the gradient; see `langevin.kernels.gradients`.
     """
 
     step_size: float | Literal["auto"] = "auto"
     friction: float = 2.0
-    num_cycles: int = 10
-    explore: float = 0.25
+    num_cycles: int | None = None
+    explore: float | None = None
     metric: MetricName = "auto"
     estimator: EstimatorName = "auto"
 
@@ -135,7 +151,7 @@ class CyclicalSGHMC(Cyclical):
         length, explore = tuning.cycle
         return sghmc(
             posterior,
-            CosineCycles(shared.step_size_of(self, tuning), length),
+            CosineCycles(shared.step_size_of(self, tuning), length, tuning.lowest),
             friction=self.friction,
             gradient_noise=shared.noise_to_take_off("auto", self.estimator, tuning),
             estimator=shared.estimator_of(self.estimator, posterior, tuning),

@@ -12,11 +12,12 @@ import numpy as np
 
 from langevin import checks
 from langevin.contracts import Needs, Plan, Position
+from langevin.engines.network import MOST_HEAT, NetworkEngine
 from langevin.engines.stochastic import StochasticEngine
 from langevin.errors import SettingError
 from langevin.kernels import preconditioners
 from langevin.kernels.base import Kernel
-from langevin.kernels.metrics import Metric
+from langevin.kernels.metrics import Diagonal, Metric
 from langevin.kernels.sghmc import sghmc
 from langevin.kernels.sgld import sgld
 from langevin.kernels.sgnht import sgnht
@@ -25,6 +26,11 @@ from langevin.methods.base import Method
 from langevin.methods.shared import EstimatorName, MetricName, StepSize
 from langevin.posterior import Posterior
 from langevin.tuning import SD_BIAS, Landscape, Pace, Tuning
+
+OF_NETWORK = (
+    f"the step was chosen so that the noise of minibatches costs at most about {MOST_HEAT:g} nats a row; directions in "
+    "which the data say much are wider than they should be, and chains need not reach each other's modes."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +46,8 @@ class Stochastic(Method):
 
     # The automatic step as a multiple of its mean over a cycle.
     peak: ClassVar[float] = 1.0
+    # Whether the step goes through cycles.
+    has_cycles: ClassVar[bool] = False
     # Whether minibatches must be independent from step to step: where their noise is accounted for.
     accounts_for_noise: ClassVar[bool] = False
 
@@ -66,14 +74,17 @@ class Stochastic(Method):
 
     def approximation(self, plan: Plan) -> str:
         """The bias of a step of finite length."""
+        if self.step_size == "auto" and plan.network_size:
+            return OF_NETWORK
         if self.step_size == "auto":
             return f"the step was chosen so that sds are at most about {100 * SD_BIAS:.0f} % too wide."
         kind = "gradients from minibatches and a" if plan.batches is not None else "a"
         return f"{kind} step of finite length, without a Metropolis correction: the bias shrinks with the step."
 
     def engine(self, target: Posterior, plan: Plan) -> StochasticEngine:
-        """The engine of a run."""
-        return StochasticEngine(self, target, plan)
+        """The engine of a run: on a network with an automatic step, one that trains it first."""
+        of_network = target.model.network is not None and self.step_size == "auto"
+        return (NetworkEngine if of_network else StochasticEngine)(self, target, plan)
 
     @abc.abstractmethod
     def kernel(self, posterior: Posterior, tuning: Tuning = Tuning()) -> Kernel:
@@ -98,7 +109,7 @@ class Stochastic(Method):
         del num_draws, thin
         return 1, 1, 0
 
-    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Metric | None:
+    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Diagonal | None:
         """The metric of squared gradients: none, so that warm-up makes one of the curvature."""
         del mean_square, num_data
 
@@ -217,7 +228,7 @@ class SGLD(Stochastic):
         adapting = dataclasses.replace(self.preconditioner, adapt="throughout", gamma=False)
         return SGLD(step_size=self.step_size, estimator=self.estimator, preconditioner=adapting)
 
-    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Metric | None:
+    def metric_of_gradients(self, mean_square: Position, num_data: int) -> Diagonal | None:
         """That of RMSprop, if it is asked for."""
         if not isinstance(self.preconditioner, RMSprop):
             return None
