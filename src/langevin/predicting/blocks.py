@@ -32,6 +32,7 @@ class Piece(NamedTuple):
         aleatoric: The mean, over draws, of the conditional variance; None if it is unknown.
         epistemic: The variance, over draws, of the conditional mean.
         probabilities: Of the classes, at the end.
+        spread: The variance, over draws, of these probabilities.
         draws: One value for each draw, at the end; whole numbers of `unit`, from the mean, if there is a unit.
         unit: What the draws are counted in, where they are codes.
         log_density: Of what is observed: the logarithm of the mean density, one value a row.
@@ -41,6 +42,7 @@ class Piece(NamedTuple):
     aleatoric: np.ndarray | None = None
     epistemic: np.ndarray | None = None
     probabilities: np.ndarray | None = None
+    spread: np.ndarray | None = None
     draws: np.ndarray | None = None
     unit: np.ndarray | None = None
     log_density: np.ndarray | None = None
@@ -190,8 +192,15 @@ class _Made:
         for name in names & {"aleatoric", "probabilities"}:
             weighed = [cut(p[name]) * (share / sum(shares)) for share, (_, p) in zip(shares, parts, strict=True)]
             found[name] = sum(weighed[1:], weighed[0])
-        if site.classes == 2:
-            found["probabilities"] = np.stack([1 - found["mean"], found["mean"]], axis=-1) if "mean" in found else None
+        if site.classes == 2 and "mean" in found:
+            found["probabilities"] = np.stack([1 - found["mean"], found["mean"]], axis=-1)
+            found["spread"] = np.stack([found["epistemic"]] * 2, axis=-1) if "aleatoric" in found else None
+        elif "probability_scatter" in names:
+            moments = [
+                (share, cut(p["probabilities"]), cut(p["probability_scatter"]))
+                for share, (_, p) in zip(shares, parts, strict=True)
+            ]
+            found["spread"] = functools.reduce(_merged, moments)[2] / (self._predictor.chosen.correction or 1.0)
         if "unit" in names:
             found["unit"] = cut(parts[0][1]["unit"])
         if "log_density" in names:
