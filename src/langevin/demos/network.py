@@ -120,7 +120,7 @@ def _print_table(answers: list[Answer]) -> None:
         scores = [f"{answer.rmse:.4f}", f"{answer.nll:.2f}"]
         table.add_row(answer.name, *scores, *sds, f"{answer.seconds:.0f}", answer.verdict)
     Console().print(table)
-    Console().print("RMSE and NLL are of 1,000 new rows inside the data; there the noise has an sd of 0.02 to 0.13.")
+    Console().print("RMSE and NLL are of 1,000 new rows inside the data; there the noise has an sd of up to 0.13.")
 
 
 def _draw(folder: Path, answers: list[Answer]) -> Path:

@@ -85,7 +85,13 @@ def draw_measured(axes: Any, own: Measured, others: Measured, bins: int = 30) ->
     return auroc(sign * own.values, sign * others.values)
 
 
-def measured(fit: Fit, data: Any, measure: Measure | None, name: str | None, num_draws: int | None) -> Measured:
+def measured(
+    fit: Fit,
+    data: Any = None,
+    measure: Measure | None = None,
+    name: str | None = None,
+    num_draws: int | None = None,
+) -> Measured:
     """How sure the fit is of each row.
 
     Raises:
