@@ -29,6 +29,7 @@ DEPTH = 2
 NUM_CLASSES = 10
 NUM_DRAWS = 60
 NUM_MEMBERS = 5
+SWAG_RANK = 10
 
 
 class Budget(NamedTuple):
@@ -108,11 +109,12 @@ def contestants(num_rows: int, budget: Budget) -> list[Contestant]:
     }
     sampling = budget.warmup + budget.sample
     many = NUM_MEMBERS * budget.climb
-    last = lv.Laplace(method=climb, structure="last_layer")
+    swag = lv.SWAG(rank=SWAG_RANK, num_snapshots=budget.climb, climb=climb)
+    last = lv.Laplace("last_layer", climb=climb)
     return [
         Contestant("MAP", climb, None, batches, budget.climb),
         Contestant(f"ensemble of {NUM_MEMBERS}", lv.Ensemble(climb, NUM_MEMBERS), None, batches, many),
-        Contestant("SWAG", lv.SWAG(method=climb), None, drawn, 2 * budget.climb),
+        Contestant("SWAG", swag, None, drawn | {"num_warmup": steps}, 2 * budget.climb + 1),
         Contestant("Laplace, last layer", last, None, drawn, budget.climb),
         Contestant("BBB, Gaussian prior", bayes, None, drawn, budget.fit),
         Contestant("BBB, scale mixture", bayes, lv.ScaleMixture(), drawn, budget.fit),

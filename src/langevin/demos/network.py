@@ -28,9 +28,9 @@ import langevin as lv
 from langevin import plots
 from langevin.plots.bands import Bands, bands_of, draw_bands
 
-NUM_ROWS = 200
+NUM_ROWS = 100
 NOISE = 0.02
-WIDTH = 32
+WIDTH = 16
 INSIDE, SHOWN = (0.0, 0.5), (-0.5, 1.2)
 # Where it is looked at how far the bands open.
 BESIDE = (-0.2, 0.7)
@@ -63,19 +63,19 @@ def make_data(num_rows: int = NUM_ROWS, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def model(data: dict[str, np.ndarray]) -> lv.Network:
-    """One hidden layer of 32 units, whose noise is learned; inputs and outcome are standardised."""
+    """One hidden layer of 16 units, whose noise is learned; inputs and outcome are standardised."""
 
     def make(key: jax.Array) -> eqx.nn.MLP:
         return eqx.nn.MLP(1, 1, WIDTH, 1, activation=jax.numpy.tanh, key=key)
 
-    return lv.Network(make, "gaussian", lv.FanIn(scale=3.0, bias=3.0), standardise=data)
+    return lv.Network(make, "gaussian", lv.FanIn(scale=2.0, bias=2.0), standardise=data)
 
 
 METHODS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "MAP": (lv.MAP, {}),
     "BBB": (lambda: lv.VI("meanfield"), {}),
     "SGHMC": (lv.SGHMC, {"batch_size": BATCH_SIZE}),
-    "NUTS": (lv.NUTS, {}),
+    "NUTS": (lv.NUTS, {"num_warmup": 500, "num_draws": 500}),
     "ensemble": (lambda: lv.Ensemble(num_members=5), {}),
     "Laplace": (lambda: lv.Laplace(structure="dense"), {}),
 }

@@ -32,20 +32,20 @@ class Piece(NamedTuple):
         aleatoric: The mean, over draws, of the conditional variance; None if it is unknown.
         epistemic: The variance, over draws, of the conditional mean.
         probabilities: Of the classes, at the end.
-        spread: The variance, over draws, of these probabilities.
         draws: One value for each draw, at the end; whole numbers of `unit`, from the mean, if there is a unit.
         unit: What the draws are counted in, where they are codes.
         log_density: Of what is observed: the logarithm of the mean density, one value a row.
+        spread: The variance, over draws, of the probabilities.
     """
 
     mean: np.ndarray | None = None
     aleatoric: np.ndarray | None = None
     epistemic: np.ndarray | None = None
     probabilities: np.ndarray | None = None
-    spread: np.ndarray | None = None
     draws: np.ndarray | None = None
     unit: np.ndarray | None = None
     log_density: np.ndarray | None = None
+    spread: np.ndarray | None = None
 
 
 class Block(NamedTuple):
