@@ -1,6 +1,6 @@
 """Bayes by Backprop in Pyro and bayesian-torch, and SGLD in posteriors: the seconds of an epoch, with torch.
 
-    python mnist_peer.py NAME ROWS PIXELS WIDTH BATCH EPOCHS
+    python mnist_peer.py NAME THREADS ROWS PIXELS WIDTH BATCH EPOCHS
 
 Two hidden layers of ReLUs and ten classes, as in langevin's demo, on random images: an epoch takes as long with these.
 Rows are taken by slices of a permutation, which spares the peers a DataLoader.
@@ -44,12 +44,13 @@ def pyro_step(num_rows: int, pixels: int, width: int) -> Step:
     class Network(PyroModule):
         def __init__(self) -> None:
             super().__init__()
-            self.layers = PyroModule[nn.ModuleList]()
+            layers = []
             for a, b in itertools.pairwise((pixels, width, width, CLASSES)):
                 layer = PyroModule[nn.Linear](a, b)
                 layer.weight = PyroSample(dist.Normal(0.0, (2 / a) ** 0.5).expand([b, a]).to_event(2))
                 layer.bias = PyroSample(dist.Normal(0.0, 1.0).expand([b]).to_event(1))
-                self.layers.append(layer)
+                layers.append(layer)
+            self.layers = PyroModule[nn.ModuleList](layers)
 
         def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
             for number, layer in enumerate(self.layers):
@@ -104,9 +105,11 @@ def posteriors_step(num_rows: int, pixels: int, width: int) -> Step:
     return step
 
 
-def main(name: str, num_rows: int, pixels: int, width: int, batch_size: int, epochs: int) -> None:
+def main(name: str, threads: int, num_rows: int, pixels: int, width: int, batch_size: int, epochs: int) -> None:
     """Prints the median of the seconds of so many epochs, after a first one."""
     torch.manual_seed(0)
+    if threads:
+        torch.set_num_threads(threads)
     steps = {
         "pyro, AutoNormal": lambda: pyro_step(num_rows, pixels, width),
         "bayesian-torch, reparameterised": lambda: bayesian_torch_step(num_rows, pixels, width, "Reparameterization"),

@@ -30,6 +30,7 @@ NUM_CLASSES = 10
 NUM_DRAWS = 60
 NUM_MEMBERS = 5
 SWAG_RANK = 10
+NUM_CYCLES, EXPLORE = 6, 0.8
 
 
 class Budget(NamedTuple):
@@ -108,6 +109,9 @@ def contestants(num_rows: int, budget: Budget) -> list[Contestant]:
         "thin": max(budget.sample * steps // NUM_DRAWS, 1),
     }
     sampling = budget.warmup + budget.sample
+    # Draws are kept at the ends of cycles only.
+    cycled = sampled | {"thin": max(int(sampled["thin"] * (1 - EXPLORE)), 1)}
+    cycles = lv.CyclicalSGHMC(num_cycles=NUM_CYCLES, explore=EXPLORE)
     many = NUM_MEMBERS * budget.climb
     swag = lv.SWAG(rank=SWAG_RANK, num_snapshots=budget.climb, climb=climb)
     last = lv.Laplace("last_layer", climb=climb)
@@ -120,7 +124,7 @@ def contestants(num_rows: int, budget: Budget) -> list[Contestant]:
         Contestant("BBB, scale mixture", bayes, lv.ScaleMixture(), drawn, budget.fit),
         Contestant("pSGLD", lv.SGLD(preconditioner="rmsprop"), None, sampled, sampling),
         Contestant("SGHMC", lv.SGHMC(), None, sampled, sampling),
-        Contestant("cyclical SGHMC", lv.CyclicalSGHMC(), None, sampled, sampling),
+        Contestant("cyclical SGHMC", cycles, None, cycled, sampling),
     ]
 
 
