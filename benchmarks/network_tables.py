@@ -23,7 +23,7 @@ def mnist(figures: dict) -> str:
         ]
         for name, row in figures["scores"].items()
     ]
-    header = ["method", "error, %", "NLL", "ECE", "AUROC, turned", "epochs", "s an epoch", "minutes", "peak GB"]
+    header = ["method", "error, %", "NLL", "ECE", "AUROC, shuffled", "epochs", "s an epoch", "minutes", "peak GB"]
     epochs, ratios = figures["epochs"], figures["ratios"]
     beside = [[name, f"{seconds:.2f}", _ratio(ratios, name)] for name, seconds in epochs.items()]
     point = figures["scores"]["MAP"]["nll"]
@@ -34,8 +34,8 @@ def mnist(figures: dict) -> str:
 
 {figures["data"]}, {figures["num_rows"]:,} images, two hidden layers of {budget["width"]} ReLUs, minibatches of
 {budget["batch_size"]}; scores on {figures["num_test"]:,} others. The settings are those of `langevin demo mnist`; each
-method in a fresh process, and its seconds are of the whole call, compilation included. AUROC, turned: how well the
-entropy of the prediction tells test images from the same ones turned by a quarter.
+method in a fresh process, and its seconds are of the whole call, compilation included. AUROC, shuffled: how well
+the entropy of the prediction tells test images from the same ones with their pixels in another order.
 
 {table(header, rows)}
 

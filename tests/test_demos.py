@@ -69,8 +69,9 @@ def test_the_images_are_those_of_their_files(tmp_path):
     found = images.mnist(tmp_path)
     np.testing.assert_allclose(found.test * 255, pixels.reshape(2, 16), atol=1e-4)
     assert found.train_labels.tolist() == [0, 1, 2]
-    turned = mnist.turned(found).reshape(2, 4, 4)
-    np.testing.assert_array_equal(np.rot90(turned, -1, axes=(1, 2)), found.test.reshape(2, 4, 4))
+    shuffled = mnist.shuffled(found)
+    np.testing.assert_array_equal(np.sort(shuffled, axis=1), np.sort(found.test, axis=1))
+    assert (shuffled != found.test).any()
     black = found.binarised(0.5)
     np.testing.assert_array_equal(black.test, pixels.reshape(2, 16) > 127)
     with pytest.raises(lv.DataError, match="no train-images"):
@@ -88,9 +89,9 @@ def test_the_table_of_digits_has_every_method():
 
 def test_a_contestant_learns_digits():
     found = images.digits()
-    few = found._replace(train=found.train[:300], train_labels=found.train_labels[:300])
-    one = mnist.Contestant("MAP", lv.MAP(num_steps=150, learning_rate=0.01), None, {"num_chains": 1}, 150)
+    few = found._replace(train=found.train[:1000], train_labels=found.train_labels[:1000])
+    one = mnist.Contestant("MAP", lv.MAP(num_steps=600, learning_rate=0.02), None, {"num_chains": 1}, 600)
     answer = mnist.answer_of(one, few, width=20)
-    assert answer.error < 0.2
+    assert answer.error < 0.15
     assert answer.auroc > 0.6
-    assert answer.seconds_an_epoch == answer.seconds / 150
+    assert answer.seconds_an_epoch == answer.seconds / 600
