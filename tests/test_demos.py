@@ -31,9 +31,10 @@ def test_the_moons_are_two_half_circles():
 
 
 def test_the_network_demo_prints_and_draws(tmp_path, monkeypatch, capsys):
-    quick = {"MAP": network.METHODS["MAP"], "NUTS": (lv.NUTS, {"num_draws": 50, "num_warmup": 100, "num_chains": 2})}
+    quick = {"MAP": network.METHODS["MAP"], "NUTS": (lv.NUTS, {"num_draws": 40, "num_warmup": 80, "num_chains": 2})}
     monkeypatch.setattr(network, "METHODS", quick)
-    monkeypatch.setattr(network, "WIDTH", 8)
+    monkeypatch.setattr(network, "WIDTH", 5)
+    monkeypatch.setenv("COLUMNS", "140")
     point, nuts = network.run(tmp_path / "pictures", progress=False)
     assert (tmp_path / "pictures" / "network.png").stat().st_size > 10_000
     out = capsys.readouterr().out
@@ -45,10 +46,13 @@ def test_the_network_demo_prints_and_draws(tmp_path, monkeypatch, capsys):
     assert min(nuts.beside) > 2 * nuts.inside > 0
 
 
+@pytest.mark.slow
 def test_the_classify_demo_prints_and_draws(tmp_path, monkeypatch, capsys):
     quick = {kind: {"point": "map", "posterior": "nuts"} for kind in classify.METHODS}
     monkeypatch.setattr(classify, "METHODS", quick)
     monkeypatch.setattr(classify, "WIDTH", 4)
+    monkeypatch.setattr(classify, "COUNTS", {"num_draws": 60, "num_warmup": 100, "num_chains": 2})
+    monkeypatch.setenv("COLUMNS", "140")
     answers = classify.run(tmp_path, progress=False)
     assert len(list(tmp_path.glob("classify_*.png"))) == 2
     assert "logistic regression" in capsys.readouterr().out

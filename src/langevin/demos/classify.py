@@ -35,6 +35,8 @@ METHODS = {
     "network": {"point": "map", "posterior": "nuts", "BBB": "vi", "SGHMC": "sghmc", "ensemble": "ensemble"},
 }
 BATCH_SIZES = {"SGHMC": 50}
+# Of draws, where it is NUTS.
+COUNTS: dict[str, Any] = {"num_warmup": 500, "num_draws": 500}
 
 
 class Answer(NamedTuple):
@@ -81,9 +83,10 @@ def answer_of(model_name: str, name: str, data: dict[str, Any], seed: int = 0, p
     """Fits by one method, and looks at what it says of new rows and far from all."""
     began = time.perf_counter()
     method, size = METHODS[model_name][name], BATCH_SIZES.get(name)
+    counts = COUNTS if method == "nuts" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", lv.LangevinWarning)  # The table shows every verdict.
-        fit = lv.fit(model(model_name), data, method, batch_size=size, seed=seed, progress=progress)
+        fit = lv.fit(model(model_name), data, method, batch_size=size, seed=seed, progress=progress, **counts)
     seconds = time.perf_counter() - began
     scores = fit.evaluate(make_data(2000, seed=1))
     far = fit.predict({"x": far_rows()}, quantiles=())["probability_1"].values

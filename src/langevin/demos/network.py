@@ -127,10 +127,11 @@ def _draw(folder: Path, answers: list[Answer]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "network.png"
     x = np.linspace(*SHOWN, 300)
-    with plots.figure(path, columns=3, rows=2) as grid:
-        for axes, answer in zip(grid.flat, answers, strict=True):
+    columns = min(len(answers), 3)
+    with plots.figure(path, columns=columns, rows=-(-len(answers) // columns)) as grid:
+        for axes, answer in zip(np.ravel(grid), answers, strict=False):
             draw_bands(axes, answer.bands)
             axes.plot(x, curve(x, np.zeros_like(x)), color="0.4", linewidth=0.9, linestyle=":", label="without noise")
             axes.set(title=answer.name, xlim=SHOWN, ylim=(-1.5, 2.0), xlabel="x", ylabel="y")
-        grid.flat[0].legend(fontsize=8, frameon=False)
+        np.ravel(grid)[0].legend(fontsize=8, frameon=False)
     return path
