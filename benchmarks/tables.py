@@ -6,12 +6,25 @@ import json
 from pathlib import Path
 
 import fit_tables
+import network_tables
 import trust_table
 from page import table
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
-NAMES = ("sgld_throughput", "runs", "auto_step", "compile_time", "nuts", "vi", "predict", "loo", "trust")
+NAMES = (
+    "sgld_throughput",
+    "runs",
+    "auto_step",
+    "compile_time",
+    "nuts",
+    "vi",
+    "predict",
+    "loo",
+    "mnist",
+    "uci",
+    "trust",
+)
 NUTS_LIBRARIES = ("langevin", "numpyro", "blackjax", "nutpie")
 
 INTRODUCTION = """# Benchmarks
@@ -340,6 +353,8 @@ which are the same for all: what differs is how they are scheduled, the passes o
 RENDERERS = {
     "predict": fit_tables.predict,
     "loo": fit_tables.loo,
+    "mnist": network_tables.mnist,
+    "uci": network_tables.uci,
     "vi": vi,
     "sgld_throughput": sgld_throughput,
     "runs": runs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,6 +90,8 @@ class Pictures:
         column: str,
         data: Any = None,
         *,
+        over: tuple[float, float] | None = None,
+        parts: bool = False,
         name: str | None = None,
         num_draws: int | None = None,
         seed: int = 0,
@@ -103,6 +105,10 @@ class Pictures:
         Args:
             column: A numeric column that the model is called with; "x[2]" for one of a matrix.
             data: Rows, as in `predict`; by default those of the fit.
+            over: Two values of the column: between these it is predicted at evenly spaced ones, with the other columns
+                at their medians (whole numbers: at the most frequent), in place of the rows.
+            parts: Bands of two sds in place of quantiles: of the mean, which is what the posterior does not know
+                (epistemic), and of new observations, which have noise too (aleatoric).
             name: The observed site, if there are several.
             num_draws: As in `predict`.
             seed: As in `predict`.
@@ -110,7 +116,8 @@ class Pictures:
         """
         from langevin.plots.bands import bands
 
-        return bands(_fit(self), column, data, name=name, num_draws=num_draws, seed=seed, path=path)
+        options: dict[str, Any] = {"name": name, "num_draws": num_draws, "seed": seed, "path": path}
+        return bands(_fit(self), column, data, over=over, parts=parts, **options)
 
     def plot_reliability(
         self,
@@ -136,6 +143,66 @@ class Pictures:
         from langevin.plots.reliability import reliability
 
         return reliability(_fit(self), data, name=name, bins=bins, num_draws=num_draws, path=path)
+
+    def plot_boundary(
+        self,
+        columns: tuple[str, str] | None = None,
+        data: Any = None,
+        *,
+        over: tuple[tuple[float, float], tuple[float, float]] | None = None,
+        epistemic: bool = False,
+        name: str | None = None,
+        num_draws: int | None = None,
+        path: str | Path | None = None,
+    ) -> Figure:
+        """The decision boundary of a site with classes over two columns: probabilities as colours, rows on top.
+
+        Of two classes the probability of the second, with lines at 10, 25, 50, 75 and 90 %; of up to six, the colour of
+        the most probable one, the paler the less probable it is. Other columns are at their medians (whole numbers: at
+        the most frequent).
+
+        Args:
+            columns: Two numeric columns that the model is called with, "x[2]" for one of a matrix. May be left out
+                where there are two.
+            data: Rows to show, as in `predict`; by default those of the fit.
+            over: The two ranges to show; by default a little more than the rows have.
+            epistemic: Whether a second panel shows the sd, over draws, of the probability of the most probable class.
+            name: The observed site, if there are several.
+            num_draws: As in `predict`.
+            path: As in `plot_forest`.
+        """
+        from langevin.plots.boundary import boundary
+
+        options: dict[str, Any] = {"name": name, "num_draws": num_draws, "path": path}
+        return boundary(_fit(self), columns, data, over=over, epistemic=epistemic, **options)
+
+    def plot_out_of_distribution(
+        self,
+        others: Any,
+        data: Any = None,
+        *,
+        measure: Literal["entropy", "confidence", "epistemic"] | None = None,
+        name: str | None = None,
+        bins: int = 30,
+        num_draws: int | None = None,
+        path: str | Path | None = None,
+    ) -> Figure:
+        """How sure the fit is of rows like its own, and of others: two histograms, and the AUROC between them.
+
+        Args:
+            others: Rows that are not like those of the fit.
+            data: Rows that are, best such as the fit has not seen; by default those of the fit.
+            measure: The entropy of the prediction (by default, of classes), the probability of the most probable class
+                ("confidence"), or of a number the sd of its mean over draws ("epistemic").
+            name: The observed site, if there are several.
+            bins: How many.
+            num_draws: As in `predict`.
+            path: As in `plot_forest`.
+        """
+        from langevin.plots.novelty import out_of_distribution
+
+        options: dict[str, Any] = {"name": name, "bins": bins, "num_draws": num_draws, "path": path}
+        return out_of_distribution(_fit(self), others, data, measure=measure, **options)
 
     @functools.cached_property
     def _html(self) -> str:

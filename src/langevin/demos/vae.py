@@ -8,9 +8,8 @@ The decoder is 2 -> 64 -> 256 -> pixels with ReLU, the encoder the same backward
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,46 +20,22 @@ from rich.console import Console
 
 import langevin as lv
 from langevin import plots
-from langevin.errors import DataError
+from langevin.demos import images as greys
+from langevin.demos.images import Images
 
 HIDDEN = (64, 256)
 LATENT = 2
 BATCH_SIZE = 128
 
 
-class Images(NamedTuple):
-    """Binarised images, one a row, and the digits that they show."""
-
-    train: np.ndarray
-    train_labels: np.ndarray
-    test: np.ndarray
-    test_labels: np.ndarray
-
-    @property
-    def side(self) -> int:
-        """Pixels along an edge."""
-        return round(self.train.shape[1] ** 0.5)
-
-
 def digits() -> Images:
-    """The 1,797 images of 8 x 8 pixels that come with scikit-learn; every fifth is for testing."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise DataError("The digits come with scikit-learn: pip install scikit-learn, or give MNIST.") from error
-    found = load_digits()
-    return _split((found.data > 7).astype(np.float32), found.target)
+    """scikit-learn's digits, black and white."""
+    return greys.digits().binarised(7.5 / 16)
 
 
 def mnist(folder: str | Path) -> Images:
-    """MNIST from its four idx files, compressed or not."""
-    parts = []
-    for kind in ("train", "t10k"):
-        for what in ("images-idx3-ubyte", "labels-idx1-ubyte"):
-            parts.append(_idx(Path(folder), f"{kind}-{what}"))
-    train, train_labels, test, test_labels = parts
-    train, test = ((images.reshape(len(images), -1) > 127).astype(np.float32) for images in (train, test))
-    return Images(train, train_labels, test, test_labels)
+    """MNIST, black and white."""
+    return greys.mnist(folder).binarised(0.5)
 
 
 def layers(sizes: tuple[int, ...], key: Any) -> list[tuple[jax.Array, jax.Array]]:
@@ -161,19 +136,3 @@ def _draw_grid(folder: Path, fit: lv.Fit, images: Images, count: int = 15) -> Pa
         axes.imshow(picture, cmap="gray_r")
         axes.set(title="Decoded grid", xticks=[], yticks=[], xlabel="z0", ylabel="z1")
     return path
-
-
-def _split(images: np.ndarray, labels: np.ndarray) -> Images:
-    test = np.arange(len(images)) % 5 == 4
-    return Images(images[~test], labels[~test], images[test], labels[test])
-
-
-def _idx(folder: Path, name: str) -> np.ndarray:
-    for path, opener in ((folder / name, open), (folder / f"{name}.gz", gzip.open)):
-        if path.exists():
-            with opener(path, "rb") as file:
-                content = file.read()
-            axes = content[3]
-            shape = [int.from_bytes(content[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes)]
-            return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
-    raise DataError(f"There is no {name} (nor {name}.gz) in {folder}.")

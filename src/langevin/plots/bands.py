@@ -11,6 +11,7 @@ from langevin.data.table import Table
 from langevin.diagnostics import weighted
 from langevin.errors import SettingError
 from langevin.plots.canvas import BLUE, SMALL, bare, blank, saved, title, written
+from langevin.plots.grids import checked_range, column_of, rows_at, single_columns
 from langevin.plots.outcomes import Outcome, outcome_of
 from langevin.predicting.blocks import What, blocks_of
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
     from langevin.result import Fit
 
+WHO = "plot_bands"
 BANDS = (0.9, 0.5)
+SHADES = (0.2, 0.35)
+NUM_SDS = 2
 MOST_ROWS = 2000
 # Rows at more places than these are taken together in groups.
 MOST_PLACES, MOST_GROUPS, ROWS_A_GROUP = 150, 30, 15
@@ -33,90 +37,183 @@ class Place(NamedTuple):
     rows: np.ndarray
 
 
+class Band(NamedTuple):
+    """What is filled: its ends at each place."""
+
+    label: str
+    low: np.ndarray
+    high: np.ndarray
+
+
+class Bands(NamedTuple):
+    """What the picture shows.
+
+    Attributes:
+        at: The places, from left to right.
+        mean: The mean at each.
+        bands: The wide one first.
+        x: Of the rows that are shown.
+        observed: What was observed there; None if that is not known.
+        site: The name of what is predicted.
+        notes: What was chosen.
+    """
+
+    at: np.ndarray
+    mean: np.ndarray
+    bands: tuple[Band, ...]
+    x: np.ndarray
+    observed: np.ndarray | None
+    site: str
+    notes: str
+
+
+class _Rows(NamedTuple):
+    """What is predicted of each row."""
+
+    draws: np.ndarray | None
+    mean: np.ndarray
+    aleatoric: np.ndarray | None
+    epistemic: np.ndarray
+
+
 def bands(
     fit: Fit,
     column: str,
     data: Any = None,
     *,
+    over: tuple[float, float] | None = None,
+    parts: bool = False,
     name: str | None = None,
     num_draws: int | None = None,
     seed: Any = 0,
     path: str | Path | None = None,
 ) -> Figure:
     """The picture: see `langevin.pictures.Pictures.plot_bands`."""
-    outcome = outcome_of(fit, "plot_bands", data, name, num_draws, seed)
-    if outcome.site.classes:
-        raise SettingError(
-            f"`plot_bands` is for numbers, and {outcome.site.name!r} is one of {outcome.site.classes} classes. See "
-            "`plot_reliability`."
-        )
-    total = outcome.predictor.columns.num_rows
-    if total > MOST_ROWS:
-        outcome = outcome_of(fit, "plot_bands", _fewer(outcome, column), name, num_draws, seed)
-    x = _column(outcome, column)
-    draws, means = _predicted(outcome)
-    weights = outcome.predictor.chosen.shares
-    places = _places(x, alone=set(outcome.predictor.columns.inputs) == {column})
-    at = np.array([place.x for place in places])
+    shown = bands_of(fit, column, data, over=over, parts=parts, name=name, num_draws=num_draws, seed=seed)
     figure = blank(6.0, 4.0)
     axes = figure.subplots()
-    for probability, alpha in zip(BANDS, (0.2, 0.35), strict=True):
-        ends = (1 - probability) / 2, (1 + probability) / 2
-        low, high = ([_quantile(draws, weights, place.rows, p) for place in places] for p in ends)
-        axes.fill_between(at, low, high, color=BLUE, alpha=alpha, linewidth=0, label=f"{100 * probability:g} %")
-    mean = [float(means[place.rows].mean()) for place in places]
-    axes.plot(at, mean, color=BLUE, linewidth=1.6, zorder=4, label="mean")
-    if outcome.observed is not None:
-        size, alpha = (12, 0.7) if len(x) < FEW else (4, 0.35)
-        axes.scatter(x, outcome.observed, s=size, color="0.25", alpha=alpha, linewidths=0, zorder=3, label="observed")
+    draw_bands(axes, shown)
     axes.set_xlabel(written(column), fontsize=9)
-    axes.set_ylabel(written(outcome.site.name), fontsize=9)
+    axes.set_ylabel(written(shown.site), fontsize=9)
     axes.legend(fontsize=SMALL, frameon=False)
-    bare(axes)
-    notes = [f"{len(x):,} of {total:,} rows, evenly spread"] if len(x) < total else []
-    notes += [f"in {len(places)} groups of rows by {column}"] if len(places) < len(np.unique(x)) else []
-    title(figure, f"Predictions of {written(outcome.site.name)}", written("; ".join(notes), 200))
+    if over is not None:
+        axes.set_xlim(*over)
+    title(figure, f"Predictions of {written(shown.site)}", written(shown.notes, 200))
     return saved(figure, path)
 
 
-def _column(outcome: Outcome, column: str) -> np.ndarray:
-    """The values of a column, or of one of a matrix ("x[2]").
-
-    Raises:
-        SettingError: If there is none of that name, or it has no single number a row.
-    """
-    inputs = outcome.predictor.columns.inputs
-    whole, _, index = column.partition("[")
-    values, number = inputs.get(column), index.removesuffix("]")
-    if values is None and whole in inputs and inputs[whole].ndim == 2 and number.isdigit():
-        values = inputs[whole][:, int(number)] if int(number) < inputs[whole].shape[1] else None
-    if values is None:
+def bands_of(
+    fit: Fit,
+    column: str,
+    data: Any = None,
+    *,
+    over: tuple[float, float] | None = None,
+    parts: bool = False,
+    name: str | None = None,
+    num_draws: int | None = None,
+    seed: Any = 0,
+) -> Bands:
+    """What the picture shows: see `langevin.pictures.Pictures.plot_bands`."""
+    ends = None if over is None else checked_range(WHO, "over", over)
+    outcome = outcome_of(fit, WHO, data, name, num_draws, seed)
+    if outcome.site.classes:
         raise SettingError(
-            f"`plot_bands`: there is no column {column!r}; the model is called with {', '.join(map(repr, inputs))}. A "
-            "column of a matrix is 'x[0]'."
+            f"`plot_bands` is for numbers, and {outcome.site.name!r} is one of {outcome.site.classes} classes. See "
+            "`plot_reliability` and `plot_boundary`."
         )
-    if values.ndim > 1:
-        raise SettingError(f"`plot_bands`: {column!r} has {values.shape[1]} columns; say which, as '{column}[0]'.")
-    return np.asarray(values, np.float64)
+    total = outcome.predictor.columns.num_rows
+    if total > MOST_ROWS:
+        outcome = outcome_of(fit, WHO, _fewer(outcome, column), name, num_draws, seed)
+    inputs = outcome.predictor.columns.inputs
+    x = column_of(inputs, column, WHO)
+    notes = [f"{len(x):,} of {total:,} rows, evenly spread"] if len(x) < total else []
+    alone = len(single_columns(inputs)) == 1
+    if ends is None:
+        places = _places(x, alone=alone)
+        notes += [f"in {len(places)} groups of rows by {column}"] if len(places) < len(np.unique(x)) else []
+        predicted = _predicted(outcome, parts)
+    else:
+        at = np.linspace(*ends, MOST_PLACES)
+        places = [Place(float(value), np.array([number])) for number, value in enumerate(at)]
+        notes += [] if alone else ["other columns at their median or most frequent value"]
+        grid = outcome_of(fit, WHO, rows_at(inputs, {column: at}), name, num_draws, seed)
+        predicted = _predicted(grid, parts)
+    mean = np.array([float(predicted.mean[place.rows].mean()) for place in places])
+    made = _parts(predicted, places, mean, outcome) if parts else _quantiles(predicted, places, outcome)
+    at = np.array([place.x for place in places])
+    return Bands(at, mean, made, x, outcome.observed, outcome.site.name, "; ".join(notes))
+
+
+def draw_bands(axes: Any, shown: Bands) -> None:
+    """Draws the bands, the mean and the rows on some axes."""
+    for band, alpha in zip(shown.bands, SHADES, strict=True):
+        axes.fill_between(shown.at, band.low, band.high, color=BLUE, alpha=alpha, linewidth=0, label=band.label)
+    axes.plot(shown.at, shown.mean, color=BLUE, linewidth=1.6, zorder=4, label="mean")
+    if shown.observed is not None:
+        size, alpha = (12, 0.7) if len(shown.x) < FEW else (4, 0.35)
+        style: dict[str, Any] = {"s": size, "color": "0.25", "alpha": alpha, "linewidths": 0, "zorder": 3}
+        axes.scatter(shown.x, shown.observed, label="observed", **style)
+    bare(axes)
+
+
+def _quantiles(predicted: _Rows, places: list[Place], outcome: Outcome) -> tuple[Band, ...]:
+    """The bands that hold 90 and 50 % of new observations."""
+    assert predicted.draws is not None
+    weights, made = outcome.predictor.chosen.shares, []
+    for probability in BANDS:
+        low, high = (
+            np.array([_quantile(predicted.draws, weights, place.rows, end) for place in places])
+            for end in ((1 - probability) / 2, (1 + probability) / 2)
+        )
+        made.append(Band(f"{100 * probability:g} %", low, high))
+    return tuple(made)
+
+
+def _parts(predicted: _Rows, places: list[Place], mean: np.ndarray, outcome: Outcome) -> tuple[Band, ...]:
+    """Two sds of a new observation, and of the mean.
+
+    Rows of a group that differ in their means do so by other columns, which is no part of what is not known.
+    """
+    if predicted.aleatoric is None:
+        raise SettingError(
+            f"`plot_bands`: the uncertainty of {outcome.site.name!r} has no parts: its distribution does not know its "
+            "mean and variance, or its rows have unknowns of their own. Leave out `parts`."
+        )
+    epistemic = np.array([predicted.epistemic[place.rows].mean() for place in places])
+    noise = [predicted.aleatoric[place.rows].mean() + predicted.mean[place.rows].var() for place in places]
+    made = []
+    for label, variance in (("with noise", epistemic + np.array(noise)), ("of the mean", epistemic)):
+        reach = NUM_SDS * np.sqrt(variance)
+        made.append(Band(f"{NUM_SDS} sd, {label}", mean - reach, mean + reach))
+    return tuple(made)
 
 
 def _fewer(outcome: Outcome, column: str) -> Table:
     """Rows that are evenly spread along the column, as many as a picture needs."""
     columns = outcome.predictor.columns
-    order = np.argsort(_column(outcome, column), kind="stable")
+    order = np.argsort(column_of(columns.inputs, column, WHO), kind="stable")
     kept = np.sort(order[np.linspace(0, len(order) - 1, MOST_ROWS).astype(int)])
     return Table({name: values[kept] for name, values in {**columns.inputs, **columns.held}.items()}, MOST_ROWS)
 
 
-def _predicted(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
-    """Draws of new observations, (draws, rows), and the mean of each row."""
-    name, draws, means = outcome.site.name, [], []
-    for block in blocks_of(outcome.predictor, What(True, "by row", False)):
-        piece = block.pieces[name]
-        assert piece.draws is not None
-        draws.append(np.moveaxis(np.asarray(piece.draws, np.float64), -1, 0))
-        means.append(np.asarray(piece.mean, np.float64))
-    return np.concatenate(draws, axis=1), np.concatenate(means)
+def _predicted(outcome: Outcome, parts: bool) -> _Rows:
+    """The moments of each row; and unless parts are asked for, draws of new observations, (draws, rows)."""
+    name = outcome.site.name
+    pieces = [block.pieces[name] for block in blocks_of(outcome.predictor, What(True, None if parts else "by row"))]
+
+    def joined(values: list[Any]) -> np.ndarray | None:
+        return None if values[0] is None else np.concatenate([np.asarray(value, np.float64) for value in values])
+
+    draws = joined([piece.draws for piece in pieces])
+    mean, epistemic = joined([piece.mean for piece in pieces]), joined([piece.epistemic for piece in pieces])
+    assert mean is not None
+    assert epistemic is not None
+    return _Rows(
+        None if draws is None else np.moveaxis(draws, -1, 0),
+        mean,
+        joined([piece.aleatoric for piece in pieces]),
+        epistemic,
+    )
 
 
 def _places(x: np.ndarray, *, alone: bool) -> list[Place]:

@@ -40,6 +40,7 @@ class Piece(NamedTuple):
         draws: One value for each draw, at the end; whole numbers of `unit`, from the mean, if there is a unit.
         unit: What the draws are counted in, where they are codes.
         log_density: Of what is observed: the logarithm of the mean density, one value a row.
+        spread: The variance, over draws, of the probabilities.
     """
 
     mean: np.ndarray | None = None
@@ -50,6 +51,7 @@ class Piece(NamedTuple):
     draws: np.ndarray | None = None
     unit: np.ndarray | None = None
     log_density: np.ndarray | None = None
+    spread: np.ndarray | None = None
 
 
 class Block(NamedTuple):
@@ -226,8 +228,15 @@ class _Made:
         for name in names & {"aleatoric", "probabilities", "entropy"}:
             weighed = [cut(p[name]) * (share / sum(shares)) for share, (_, p) in zip(shares, parts, strict=True)]
             found[name] = sum(weighed[1:], weighed[0])
-        if site.classes == 2:
-            found["probabilities"] = np.stack([1 - found["mean"], found["mean"]], axis=-1) if "mean" in found else None
+        if site.classes == 2 and "mean" in found:
+            found["probabilities"] = np.stack([1 - found["mean"], found["mean"]], axis=-1)
+            found["spread"] = np.stack([found["epistemic"]] * 2, axis=-1) if "aleatoric" in found else None
+        elif "probability_scatter" in names:
+            moments = [
+                (share, cut(p["probabilities"]), cut(p["probability_scatter"]))
+                for share, (_, p) in zip(shares, parts, strict=True)
+            ]
+            found["spread"] = functools.reduce(_merged, moments)[2] / (self._predictor.chosen.correction or 1.0)
         if "unit" in names:
             found["unit"] = cut(parts[0][1]["unit"])
         if "log_density" in names:

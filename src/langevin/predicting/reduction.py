@@ -34,12 +34,14 @@ class What(NamedTuple):
             as quantiles need them; None for none.
         density: Whether the log-density of what is observed is computed.
         codes: Whether draws by row may be whole numbers of a small unit, which are sorted in half the time.
+        spread: Whether the variance of class probabilities over the draws is computed.
     """
 
     moments: bool = False
     draws: str | None = None
     density: bool = False
     codes: bool = False
+    spread: bool = False
 
 
 def reduced(
@@ -145,6 +147,8 @@ def _over_draws(site: Site, what: What, found: Mapping[str, jax.Array], shares: 
         out["entropy"] = average(found["entropy"]) / share
     if "probabilities" in found:
         out["probabilities"] = average(found["probabilities"]) / share
+        if what.spread:
+            out["probability_scatter"] = average((found["probabilities"] - out["probabilities"]) ** 2)
     if "log_density" in found:
         logs = jnp.where(shares > 0, jnp.log(jnp.where(shares > 0, shares, 1.0)), -jnp.inf)
         shaped = logs.reshape(-1, *(1,) * (found["log_density"].ndim - 1))
