@@ -30,6 +30,7 @@ ROOMS = [
     ("predicting",),
     ("criticism",),
     ("assembly", "earlier", "plots", "naming"),
+    ("continuing",),
     ("runs",),
     ("inference",),
     ("calibration",),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from langevin import checks, spelling
+from langevin.continuing import check_same, keep_of, method_of
 from langevin.data.batches import Batches, Layout
 from langevin.data.table import Missing
 from langevin.engines.estimates import Gradients, gradients_of
@@ -25,7 +26,7 @@ from langevin.run.compilation import keep_on_disk
 from langevin.run.keep import as_keep
 from langevin.run.seeds import Seed
 from langevin.run.store import Store
-from langevin.runs import Asked, check_same, keep_of, method_of, prepared
+from langevin.runs import Asked, prepared
 from langevin.surroundings import check_surroundings
 from langevin.variational.build import objective_of
 

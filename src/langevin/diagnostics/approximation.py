@@ -128,8 +128,8 @@ def unchecked(result: Result, why: str = "") -> list[Finding]:
     remedy = "Compare with a sampler on fewer rows, with these sites summed or integrated out of the program."
     if why:
         remedy = (
-            "Judge it by what it predicts on rows that it has not seen (`fit.evaluate`), or compare with a sampler on a "
-            "smaller model."
+            "Judge it by what it predicts on rows that it has not seen (`fit.evaluate`), or compare with a sampler on "
+            "a smaller model."
         )
     return [
         Finding(

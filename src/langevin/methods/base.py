@@ -9,7 +9,7 @@ from langevin.contracts import Engine, Needs, Plan
 
 NUM_CHAINS, NUM_DRAWS = 4, 1000
 # Draws of a large network take at most about so many bytes, in all chains, but there are so many at least.
-MOST_BYTES, LEAST_DRAWS = 400_000_000, 20
+MOST_BYTES, LEAST_DRAWS = 200_000_000, 20
 
 
 class Counts(NamedTuple):
@@ -45,8 +45,7 @@ class Method(abc.ABC):
         Args:
             network_size: How many weights the model has, if it is a network, and else 0.
         """
-        # Twice: as they are reported, and the unconstrained position.
-        affordable = MOST_BYTES // (NUM_CHAINS * 2 * 4 * max(network_size, 1))
+        affordable = MOST_BYTES // (NUM_CHAINS * 4 * max(network_size, 1))
         return Counts(NUM_CHAINS, min(max(affordable // 10 * 10, LEAST_DRAWS), NUM_DRAWS))
 
     @abc.abstractmethod
