@@ -267,12 +267,14 @@ def test_copies_and_criticism(fit, network):
     assert two["prior_predictive"]["y"].shape == (1, 20, 9, 2)
 
 
-def test_leave_one_out_of_a_tempered_fit_scores_the_likelihood(network):
+def test_the_likelihood_of_a_tempered_fit_has_no_temperature(network):
     cold = fitted(lv.Network(mlp(), temperature=0.5), num_draws=20)
     output, noise = outputs(cold, None, X)[..., 0], cold.posterior["noise"].values.reshape(-1, 1)
     by_hand = -((Y - output) ** 2) / (2 * noise**2) - np.log(noise) - 0.5 * np.log(2 * np.pi)
     found = cold.data_tree["log_likelihood"]["y"].values.reshape(-1, N)
     np.testing.assert_allclose(found, by_hand, rtol=1e-3, atol=1e-3)
+    with pytest.raises(lv.SettingError, match="these are tempered"):
+        cold.loo()
 
 
 def test_draws_that_are_large_are_read_a_few_at_a_time(fit, network, classified, monkeypatch, tmp_path):

@@ -59,6 +59,10 @@ def loo_of_fit(fit: Fit, num_rows: int | None, data: Any, seed: int) -> ELPDData
     count = likelihood.num_units
     if not count:
         raise SettingError("`loo`: the model observes nothing, so there is nothing to leave out.")
+    if target.model.network is not None and target.model.network.temperature != 1:
+        raise SettingError(
+            "`loo` is for draws of the posterior, and these are tempered. Evaluate rows that were left out."
+        )
     corrections = _corrections(tree)
     efficiency = _relative_efficiency(tree)
     if num_rows is None or num_rows == count:

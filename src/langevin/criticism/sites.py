@@ -98,7 +98,9 @@ def log_likelihoods(
     if by_position:
         return {name: target.log_likelihood(draw, batch) for name in names}
     trace = traced(target.model.program, draw, batch)
-    return {name: outline.log_prob(trace[name]) for name in names}
+    # A temperature is of the posterior, and not of what is observed.
+    log_prob = outline.log_prob if target.model.network is None else outline.unscaled_log_prob
+    return {name: log_prob(trace[name]) for name in names}
 
 
 def log_priors(
