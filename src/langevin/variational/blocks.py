@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
+from langevin.models.networks.likelihoods import predicted
 from langevin.models.networks.linear import linear_outputs
 from langevin.models.networks.network import PREDICTION
 from langevin.posterior import Batch, Position
@@ -157,8 +158,8 @@ class OfMode(OfPositions):
         if self.linearised:
             network = self.posterior.model.network
             probes = network.probes(self.posterior.data, self.num_data)
-            predicted = network.predicted(self._distribution(parameters, position, reported, probes))
-            reported = {**reported, PREDICTION: predicted}
+            fn, output = self._distribution(parameters, position, reported, probes)
+            reported = {**reported, PREDICTION: predicted(fn, output)}
         return reported, position
 
     def log_terms(self, parameters: Parameters, noise: Any) -> tuple[jax.Array, jax.Array]:
@@ -167,13 +168,15 @@ class OfMode(OfPositions):
             return super().log_terms(parameters, noise)
         x, log_q = self.family.draw(parameters, noise)
         position, network, rows = self.unravel(x), self.posterior.model.network, self.posterior.rows
-        fn = self._distribution(parameters, position, self.posterior.constrain(position), network.rows(rows))
+        fn, _ = self._distribution(parameters, position, self.posterior.constrain(position), network.rows(rows))
         log_likelihood = jnp.sum(fn.log_prob(rows[network.outcome])) / network.temperature
         return self.posterior.log_prior(position) + log_likelihood, log_q
 
-    def _distribution(self, parameters: Parameters, position: Position, sites: Any, rows: Any) -> Any:
+    def _distribution(self, parameters: Parameters, position: Position, sites: Any, rows: Any) -> tuple[Any, jax.Array]:
+        """The distribution of each row's outcome, and the output that it is made of."""
         network = self.posterior.model.network
         mode = self.unravel(parameters["mean"])
         weights, at = ({name: place[name] for name in network.shapes} for place in (position, mode))
         values = {name: sites[name] for name in network.likelihood.sites}
-        return network.distribution(linear_outputs(network.net, at, weights, rows), values)
+        output = linear_outputs(network.net, at, weights, rows)
+        return network.distribution(output, values), output
