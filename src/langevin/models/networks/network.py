@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,12 +27,13 @@ from numpyro import handlers
 from langevin import checks, spelling
 from langevin.culprit import ASKS_FOR_VALUES
 from langevin.data.table import Table, as_table
-from langevin.errors import DataError, LangevinWarning, ModelError
+from langevin.errors import DataError, ModelError
 from langevin.models.networks.likelihoods import Likelihood, Scale, likelihood_of, predicted
 from langevin.models.networks.linear import linearised
 from langevin.models.networks.nets import Weights, net_of
 from langevin.models.networks.outcomes import Meant, check_outcome, fitted, meant_by
 from langevin.models.networks.priors import PriorOfWeights, priors_of
+from langevin.models.networks.scales import scales_of, warn_of_scales
 from langevin.models.wrappers import unwrapped
 from langevin.posterior import Batch, Centring, Model, Position, Posterior
 
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 PREDICTION, OUTPUT, PROBE = "prediction", "output", "probe"
 MOST_PROBES = 64
-# A column whose mean or sd is above, or whose values are all below, is far from standardised.
-LARGE, SMALL = 50.0, 0.01
-MOST_LOOKED_AT = 10_000
 
 
 class Network:
@@ -100,7 +97,8 @@ class Network:
         self.likelihood = likelihood_of(likelihood)
         self.priors = priors_of(prior, self.net)
         self._check_names()
-        self._scales = {} if standardise is None else self._scales_of(as_table(standardise))
+        scaled = [*self.inputs, *([outcome] if self.likelihood.of_numbers else [])]
+        self._scales = {} if standardise is None else scales_of(as_table(standardise), scaled)
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters = [inspect.Parameter(name, kind) for name in self.inputs]
         self.__signature__ = inspect.Signature([*parameters, inspect.Parameter(outcome, kind, default=None)])
@@ -327,35 +325,10 @@ class Network:
             return ""
         return f"The posterior is tempered (temperature {self.temperature:g}): its density to the power of 1 over that."
 
-    def _scales_of(self, table: Table) -> dict[str, Scale]:
-        scales = {}
-        wanted = [*self.inputs, *([self.outcome] if self.likelihood.of_numbers else [])]
-        for name in wanted:
-            if name not in table.columns:
-                raise ModelError(f"`Network`: `standardise` has no column {name!r} of numbers.")
-            dtype = jnp.result_type(float)
-            location, spread = _moments(np.asarray(table.columns[name]))
-            scale = np.where(spread > 0, spread, 1.0)
-            scales[name] = Scale(np.asarray(location, dtype), np.asarray(scale, dtype))
-        return scales
-
     def _warn_of_scales(self, table: Table) -> None:
-        """Warns of a column that weights of the order of 1 cannot serve."""
         wanted = [] if self._indexes(table) else [name for name in self.inputs if name not in table.levels]
         wanted += [self.outcome] if self.likelihood.of_numbers else []
-        for name in (name for name in wanted if name not in self._scales):
-            column = np.asarray(table.columns[name][:: table.num_rows // MOST_LOOKED_AT + 1])
-            means, sds = _moments(column)
-            location, spread = float(np.abs(means).max()), float(sds.max())
-            if max(location, spread) < LARGE and not 0 < np.abs(column).max() < SMALL:
-                continue
-            warnings.warn(
-                f"`Network`: the column {name!r} is far from standardised (its mean is up to {location:.3g}, its sd up "
-                f"to {spread:.3g}): priors and step sizes are for columns of the order of 1. Give "
-                "lv.Network(..., standardise=data).",
-                LangevinWarning,
-                stacklevel=6,
-            )
+        warn_of_scales(table, [name for name in wanted if name not in self._scales])
 
     def _indexes(self, table: Table) -> bool:
         """Whether the inputs are whole numbers that the network looks something up by, as words: others do not do."""
@@ -390,13 +363,6 @@ class _Tempered(handlers.scale):
         if msg["type"] == "sample" and isinstance(msg["fn"], dist.Unit):
             return
         super().process_message(msg)
-
-
-def _moments(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and sd over the rows, in double precision, some rows at a time."""
-    parts = [column[start : start + MOST_LOOKED_AT] for start in range(0, len(column), MOST_LOOKED_AT)]
-    mean = sum(part.sum(axis=0, dtype=np.float64) for part in parts) / len(column)
-    return mean, np.sqrt(sum(((part - mean) ** 2).sum(axis=0) for part in parts) / len(column))
 
 
 def _as_tuple(names: str | Sequence[str]) -> tuple[str, ...]:
