@@ -80,7 +80,8 @@ def far_off(result: Result, khat: float | None, efficiency: float, count: int) -
         return []
     size = _num_coordinates(result)
     too_many = size >= LEAST_MANY and COST_OF_RIGHT * size > math.log(max(count / LEAST_WORTH, 1.0))
-    if shift is None and too_many and (heavy or useless):
+    if too_many and (useless or (heavy and shift is None)):
+        # The ratios of so few draws say of some coordinate among so many that it is off, whatever q is.
         return [_uneven(result, efficiency)]
     if not (heavy or useless or shift is not None):
         return [_uneven(result, efficiency)] if efficiency < LEAST_TELLING and count >= LEAST_WORTH else []
