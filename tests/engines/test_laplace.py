@@ -258,7 +258,7 @@ def test_temperature_counts_in_all_of_it():
 
 
 def test_unknowns_of_the_likelihood_have_their_own_curvature():
-    network, data = two_layers(lv.likelihoods.StudentT(), rows=40)
+    network, data = two_layers(lv.likelihoods.StudentT(dist.Gamma(2.0, 0.1)), rows=40)
     target, position, (_, covariance) = at_given(network, data, "dense")
     of_others = lambda u: -target.log_density({**position, "df": u[0], "noise": u[1]})  # noqa: E731
     hessian = jax.jit(jax.hessian(of_others))(jnp.stack([position["df"], position["noise"]]))
@@ -327,7 +327,7 @@ def test_predictions_are_those_of_the_linearised_network(tmp_path):
     at_mode = np.asarray(network.net.apply(unravel(jnp.asarray(mean, jnp.float32)), data["x"])[:, 0])
     np.testing.assert_allclose(kept.mean(axis=0), at_mode, atol=4.5 * kept.std(axis=0).max() / np.sqrt(4000))
     # And what else is computed of the fit: the log-density of its draws.
-    first = {name: jnp.asarray(values[1, 3]) for name, values in fit.tree["unconstrained_posterior"].items()}
+    first = {name: jnp.asarray(fit.posterior[name].values[1, 3]) for name in network.shapes}
     assert float(fit.target.log_density(first)) == pytest.approx(float(fit.stats["lp"][1, 3]), rel=1e-4)
     fit.save(tmp_path / "fit")
     loaded = lv.load(tmp_path / "fit", network).predict({"x": x})

@@ -63,7 +63,12 @@ def rate_of(target: Posterior, optimizer: str = "adam") -> float:
     """The rate at which a network is trained at first, where nobody says so."""
     if optimizer == "sgd":
         return RATE_OF_SGD
-    network = target.model.network
-    weights = np.concatenate([np.ravel(network.net.first[name]) for name in network.shapes])
-    size = float(np.sqrt(np.mean(np.square(weights, dtype=np.float64))))
+    net = target.model.network.net
+    squares = 0.0
+    for name, shape in net.shapes.items():
+        # Weights that are all the same are drawn anew for every start.
+        same = net.fan_ins[name] > 0 and np.ptp(net.first[name]) == 0
+        mean = 1 / net.fan_ins[name] if same else np.mean(np.square(net.first[name], dtype=np.float64))
+        squares += mean * np.prod(shape)
+    size = float(np.sqrt(squares / target.model.network.num_weights))
     return float(np.clip(SHARE * size, LEAST_RATE, MOST_RATE))

@@ -142,15 +142,13 @@ def _of_rows(
 
         def of_others(u: jax.Array) -> jax.Array:
             values = _values(target, {**weights, **back(u)})
-            log_prob = network.distribution(outputs, values).log_prob(outcomes) / network.temperature
-            return -jnp.sum(jnp.where(counts, log_prob, 0.0))
+            return -jnp.sum(jnp.where(counts, network.log_likelihood(outputs, values, outcomes), 0.0))
 
         found["others"] = jax.hessian(of_others)(flat)
     values = _values(target, position)
 
     def loss(output: jax.Array, outcome: jax.Array) -> jax.Array:
-        fn = network.distribution(output.reshape(1, *outputs.shape[1:]), values)
-        return -fn.log_prob(outcome[None])[0] / network.temperature
+        return -network.log_likelihood(output.reshape(1, *outputs.shape[1:]), values, outcome[None])[0]
 
     hessians = jax.vmap(jax.hessian(loss))(outputs.reshape(num_rows, -1), outcomes)
     roots, found["not_positive"] = _roots(hessians, counts)

@@ -9,7 +9,7 @@ from langevin import checks
 from langevin.contracts import Needs, Plan
 from langevin.engines.ensemble import EnsembleEngine, alone
 from langevin.errors import SettingError
-from langevin.methods.base import Method
+from langevin.methods.base import Counts, Method
 from langevin.methods.point import MAP
 from langevin.posterior import Posterior
 
@@ -52,6 +52,14 @@ class Ensemble(Method):
     def needs(self) -> Needs:
         """Those of its members."""
         return self._member.needs
+
+    def counts(self, network_size: int) -> Counts:
+        """Draws as a member has them; chains are not asked."""
+        return self._member.counts(network_size)
+
+    def total_draws(self, plan: Plan) -> int:
+        """Those of every member."""
+        return self.num_members * self._member.total_draws(alone(plan, 0))
 
     def check(self, plan: Plan) -> None:
         """Raises a SettingError if the settings of its members and the plan do not go together."""

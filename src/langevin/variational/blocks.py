@@ -158,8 +158,8 @@ class OfMode(OfPositions):
         if self.linearised:
             network = self.posterior.model.network
             probes = network.probes(self.posterior.data, self.num_data)
-            fn, output = self._distribution(parameters, position, reported, probes)
-            reported = {**reported, PREDICTION: predicted(fn, output)}
+            output, values = self._output(parameters, position, reported, probes)
+            reported = {**reported, PREDICTION: predicted(network.distribution(output, values), output)}
         return reported, position
 
     def log_terms(self, parameters: Parameters, noise: Any) -> tuple[jax.Array, jax.Array]:
@@ -168,15 +168,14 @@ class OfMode(OfPositions):
             return super().log_terms(parameters, noise)
         x, log_q = self.family.draw(parameters, noise)
         position, network, rows = self.unravel(x), self.posterior.model.network, self.posterior.rows
-        fn, _ = self._distribution(parameters, position, self.posterior.constrain(position), network.rows(rows))
-        log_likelihood = jnp.sum(fn.log_prob(rows[network.outcome])) / network.temperature
-        return self.posterior.log_prior(position) + log_likelihood, log_q
+        output, values = self._output(parameters, position, self.posterior.constrain(position), network.rows(rows))
+        log_likelihood = network.log_likelihood(output, values, rows[network.outcome])
+        return self.posterior.log_prior(position) + jnp.sum(log_likelihood), log_q
 
-    def _distribution(self, parameters: Parameters, position: Position, sites: Any, rows: Any) -> tuple[Any, jax.Array]:
-        """The distribution of each row's outcome, and the output that it is made of."""
+    def _output(self, parameters: Parameters, position: Position, sites: Any, rows: Any) -> tuple[jax.Array, Any]:
+        """What the linearised network puts out for rows, and the further unknowns of the likelihood."""
         network = self.posterior.model.network
         mode = self.unravel(parameters["mean"])
         weights, at = ({name: place[name] for name in network.shapes} for place in (position, mode))
         values = {name: sites[name] for name in network.likelihood.sites}
-        output = linear_outputs(network.net, at, weights, rows)
-        return network.distribution(output, values), output
+        return linear_outputs(network.net, at, weights, rows), values

@@ -92,7 +92,7 @@ class OfNetwork(OfPositions):
         names = [name for name in means if name not in by_row or name not in gaussian]
         made = dict(zip(names, normals(of_draw, [means[name].shape for name in names]), strict=True))
         draw = {name: means[name] + scales[name] * made[name].astype(means[name].dtype) for name in names}
-        values, log_prior = self._others(draw)
+        values, log_prior, log_det = self._others(draw)
         closed = 0.0
         for name, prior in network.priors.items():
             if name in gaussian:
@@ -101,12 +101,12 @@ class OfNetwork(OfPositions):
                 log_prior = log_prior + jnp.sum(prior.log_prob(draw[name]))
         shared = {name: value for name, value in draw.items() if name in network.priors and name not in by_row}
         output = outputs(network.net, self.layers, shared, means, scales, network.rows(rows), of_layers)
-        log_likelihood = network.distribution(output, values).log_prob(rows[network.outcome])
-        cold = 1 / network.temperature
-        by_size = 1.0 if batch is None else self.num_data / num_rows(batch)
+        log_likelihood = network.log_likelihood(output, values, rows[network.outcome])
+        # What is tempered is the density of the sites, and not the map to the real line.
+        cold, by_size = 1 / network.temperature, 1.0 if batch is None else self.num_data / num_rows(batch)
         terms = {
-            "log_likelihood": cold * by_size * jnp.sum(log_likelihood),
-            "log_prior": cold * jnp.asarray(log_prior, parameters["mean"].dtype),
+            "log_likelihood": by_size * jnp.sum(log_likelihood),
+            "log_prior": jnp.asarray(cold * log_prior + log_det, parameters["mean"].dtype),
         }
         return Sampled(terms, {}, self.family.entropy(parameters) + cold * closed, {})
 
@@ -139,17 +139,17 @@ class OfNetwork(OfPositions):
         dtype = jnp.result_type(*jax.tree.leaves(self.example))
         return jax.random.normal(key_of(words), (self.family.noise_size,), dtype)
 
-    def _others(self, draw: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], Any]:
-        """The unknowns of the likelihood where they may be, and the logarithm of their prior density."""
+    def _others(self, draw: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], Any, Any]:
+        """The unknowns of the likelihood where they may be, their log prior density, and the Jacobian's logarithm."""
         from numpyro.distributions import biject_to
 
-        values, log_prior = {}, 0.0
+        values, log_prior, log_det = {}, 0.0, 0.0
         for name, prior in self.posterior.model.network.likelihood.sites.items():
             transform = biject_to(prior.support)
             values[name] = transform(draw[name])
-            jacobian = transform.log_abs_det_jacobian(draw[name], values[name])
-            log_prior = log_prior + jnp.sum(prior.log_prob(values[name])) + jnp.sum(jacobian)
-        return values, log_prior
+            log_det = log_det + jnp.sum(transform.log_abs_det_jacobian(draw[name], values[name]))
+            log_prior = log_prior + jnp.sum(prior.log_prob(values[name]))
+        return values, log_prior, log_det
 
 
 def of_network(settings: VI, target: Posterior, example: Any, family: Family, closed_forms: bool) -> OfNetwork:

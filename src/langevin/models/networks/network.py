@@ -127,6 +127,17 @@ class Network:
         fn = self.distribution(output, values)
         numpyro.sample(self.outcome, fn, obs=fitted(columns.get(self.outcome), fn))
 
+    def log_likelihood(self, output: jax.Array, values: dict[str, Any], outcome: Any) -> jax.Array:
+        """Of each row, tempered if the posterior is.
+
+        Args:
+            output: Of the network, rows in front.
+            values: Of the further unknowns of the likelihood.
+            outcome: What was observed.
+        """
+        fn = self.distribution(output, values)
+        return jnp.asarray(fn.log_prob(fitted(outcome, fn))) / self.temperature
+
     def output(self, weights: Weights, rows: Any) -> jax.Array:
         """What the network puts out for rows that are standardised.
 
