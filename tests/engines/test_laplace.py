@@ -539,3 +539,9 @@ def test_a_factor_of_a_bad_curvature_counts_what_is_made_up():
     assert flat == 1
     assert (np.diag(factor) > 0).all()
     assert np.isfinite(factor).all()
+
+
+def test_predictions_of_the_linearised_network_are_not_kept_without_weights():
+    network, data = two_layers(lv.likelihoods.Gaussian(0.3), rows=10)
+    with pytest.raises(lv.SettingError, match="give linearised=False"):
+        lv.fit(network, data, lv.Laplace("dense"), keep=lv.Keep(predict={"x": data["x"]}), progress=False)

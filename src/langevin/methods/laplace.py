@@ -68,4 +68,9 @@ class Laplace(Method):
 
     def engine(self, target: Posterior, plan: Plan) -> LaplaceEngine:
         """The engine of a run."""
+        if target.model.network is not None and self.linearised and plan.keep.predict is not None:
+            raise SettingError(
+                "`Laplace`: the linearised network predicts from weights, and `lv.Keep(predict=...)` keeps none. Leave "
+                "it out, or give linearised=False."
+            )
         return LaplaceEngine(self, target, plan, MAP() if self.climb == "auto" else self.climb)
