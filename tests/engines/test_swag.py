@@ -217,3 +217,7 @@ def test_a_rate_that_is_too_long_is_said():
     method = lv.SWAG(learning_rate=1e4, num_snapshots=5, climb=lv.MAP(num_steps=10))
     with pytest.raises(lv.SamplingError, match=r"SGD left the finite numbers.*`learning_rate` below 1e\+04"):
         lv.fit(TARGET.model, TARGET.data, method, batch_size=50, progress=False)
+
+
+def test_a_network_is_trained_once_unless_more_is_asked_for():
+    assert [lv.SWAG().counts(size).num_chains for size in (0, 1000)] == [4, 1]

@@ -8,7 +8,7 @@ from langevin import checks
 from langevin.contracts import Needs, Plan
 from langevin.engines.swag import SWAGEngine
 from langevin.errors import SettingError
-from langevin.methods.base import Method
+from langevin.methods.base import Counts, Method
 from langevin.methods.point import MAP
 from langevin.posterior import Posterior
 
@@ -64,6 +64,11 @@ class SWAG(Method):
     def needs(self) -> Needs:
         """Independent minibatches: in a sweep their errors cancel, and the iterates would be too narrow."""
         return Needs(minibatches="independent")
+
+    def counts(self, network_size: int) -> Counts:
+        """Of a network one chain, where nobody says how many: every chain trains it."""
+        usual = super().counts(network_size)
+        return usual._replace(num_chains=1) if network_size else usual
 
     def check(self, plan: Plan) -> None:
         """Raises a SettingError without minibatches."""
