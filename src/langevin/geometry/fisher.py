@@ -23,6 +23,7 @@ from langevin.data.batches import Batches
 from langevin.geometry import landscape
 from langevin.geometry.evaluating import evenly
 from langevin.geometry.measuring import mean_over_chains
+from langevin.geometry.scrutiny import over_draws
 from langevin.kernels import metrics
 from langevin.kernels.base import dot, standard_normal
 from langevin.kernels.metrics import Diagonal
@@ -144,16 +145,7 @@ def temperatures(
 def _temperatures(
     static: tuple[Batches | None, int], target: Posterior, positions: Position, words: jax.Array
 ) -> jax.Array:
-    batches, count = static
-
-    def one(inputs: Any) -> jax.Array:
-        position, number = inputs
-        batch = None
-        if batches is not None:
-            key = jax.random.fold_in(key_of(words), number)
-            batch = batches.take(target.data, target.num_data, key, number)
-        gradient = jax.grad(target.log_density)(position, batch)
+    def temperature(position: Position, gradient: Position) -> jax.Array:
         return -dot(position, gradient) / sum(jnp.size(leaf) for leaf in jax.tree.leaves(position))
 
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions)
-    return jax.lax.map(one, (flat, jnp.arange(count)))
+    return over_draws(static, target, positions, words, temperature)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -71,9 +72,22 @@ def widest(blocks: np.ndarray) -> float:
     return float(np.max(by_block.mean(axis=0) - most * by_block.std(axis=0, ddof=1) / math.sqrt(count), initial=0.0))
 
 
-def _products(
-    static: tuple[Batches | None, int], posterior: Posterior, positions: Position, centre: Position, words: jax.Array
+def over_draws(
+    static: tuple[Batches | None, int],
+    posterior: Posterior,
+    positions: Position,
+    words: jax.Array,
+    function: Callable[[Position, Position], jax.Array],
 ) -> jax.Array:
+    """A function of each draw and the gradient there, each with a minibatch of its own. For compiled code.
+
+    Args:
+        static: How minibatches are drawn, and how many draws there are in all.
+        posterior: The target.
+        positions: Draws (chains, draws, ...).
+        words: Of the key of the minibatches.
+        function: `(position, gradient) -> array`.
+    """
     batches, count = static
 
     def one(inputs: Any) -> jax.Array:
@@ -82,12 +96,20 @@ def _products(
         if batches is not None:
             key = jax.random.fold_in(key_of(words), step)
             batch = batches.take(posterior.data, posterior.num_data, key, step)
-        gradient, _ = ravel_pytree(jax.grad(posterior.log_density)(position, batch))
-        gap = ravel_pytree(position)[0] - ravel_pytree(centre)[0]
-        return -gap * gradient
+        return function(position, jax.grad(posterior.log_density)(position, batch))
 
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), positions)
     return jax.lax.map(one, (flat, jnp.arange(count)))
+
+
+def _products(
+    static: tuple[Batches | None, int], posterior: Posterior, positions: Position, centre: Position, words: jax.Array
+) -> jax.Array:
+    def product(position: Position, gradient: Position) -> jax.Array:
+        gap = ravel_pytree(position)[0] - ravel_pytree(centre)[0]
+        return -gap * ravel_pytree(gradient)[0]
+
+    return over_draws(static, posterior, positions, words, product)
 
 
 def noise_at_draws(
