@@ -176,6 +176,17 @@ def test_what_is_asked_for_is_what_is_done():
     assert "num_training_steps" not in given.settings
 
 
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+def test_a_burn_in_that_blows_up_starts_again_with_half_the_step(monkeypatch):
+    paces = NetworkEngine._paces
+    monkeypatch.setattr(NetworkEngine, "_paces", lambda *args: tuple(64 * step for step in paces(*args)))
+    settings = {"num_chains": 2, "num_warmup": 400, "num_draws": 10, "thin": 5, "batch_size": 10, "progress": False}
+    fit = lv.fit(small_network(), curve(), "sghmc", **settings)
+    assert fit.settings["num_halvings"] > 0
+    assert (fit.stats["stopped"] < 0).all()
+    assert np.abs(fit.posterior["layers.0.weight"]).max() < 50
+
+
 def test_only_an_automatic_step_on_a_network_trains():
     target = target_on(small_network(), curve())
     plan = Plan(2, 100, 30, None, lv.Batches(10).resolved(40, True), Seed.of(0), Keep())

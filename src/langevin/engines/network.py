@@ -61,6 +61,8 @@ TIMES = 10
 LEAST_TIMES, CALMER = 100, 3.0
 # The first share of a burn-in; into how many parts it and the rest are cut; how many of the rest have the long step.
 FIRST_SHARE, NUM_FIRST, NUM_PARTS, NUM_LONG = 0.3, 4, 16, 6
+# A burn-in in which a chain leaves the finite numbers starts again with half the step, so many times.
+MOST_HALVINGS = 6
 # Of the noise of all weights: a few that are poorly measured do not decide.
 QUANTILE = 0.99
 
@@ -97,7 +99,7 @@ class NetworkEngine(StochasticEngine):
 
     def begin(self) -> State:
         """Initialisations of the network."""
-        return super().begin() | {"steps": None}
+        return super().begin() | {"steps": None, "halvings": 0}
 
     # The phases.
 
@@ -133,7 +135,8 @@ class NetworkEngine(StochasticEngine):
         flat, curvature = flattened(noise), flattened(variance) * flattened(around.precision)
         softest = float(min(np.median(curvature), stiffest))
         scene = Landscape(stiffest, softest, float(np.quantile(flat, QUANTILE)), self._size)
-        steps = self._paces(scene, float(flat.sum(dtype=np.float64)))
+        paces = self._paces(scene, float(flat.sum(dtype=np.float64)))
+        steps = tuple(step / 2 ** state["halvings"] for step in paces)
         tuning = Tuning(
             step_size=np.asarray(steps[0], np.result_type(*jax.tree.leaves(self._space.example))),
             metric=metric,
@@ -153,13 +156,18 @@ class NetworkEngine(StochasticEngine):
         state, carry, _ = self._advanced(state, limit, drawn + 1, lengths.__getitem__)
         later = self._steps_of_sampling() + sum(map(sum, self._burn_ins[attempt + 1 :]))
         chunk = chunk_of(before, state, carry, sum(lengths))._replace(later=later)
-        if state["chains"]["drawn"] < len(lengths):
-            return state, chunk
-        if (np.asarray(carry.stopped) >= 0).all():
+        lost = np.asarray(carry.stopped) >= 0
+        if lost.any() and state["halvings"] < MOST_HALVINGS:
+            # The curvature where they went is larger than where it was measured.
+            shorter = tuple(step / 2 for step in state["steps"])
+            return state | {"chains": None, "steps": shorter, "halvings": state["halvings"] + 1}, chunk
+        if lost.all():
             raise SamplingError(
                 "All chains blew up in their burn-in. Take larger minibatches, or give a step_size: "
                 f"{state['steps'][1] / 10:.1g} is a tenth of the one that was tried last."
             )
+        if state["chains"]["drawn"] < len(lengths):
+            return state, chunk
         return state | {"phase": "measure", "attempt": attempt + 1, "chains": None, "positions": _leaves(carry)}, chunk
 
     def _ready(self, state: State) -> State:
@@ -242,6 +250,7 @@ class NetworkEngine(StochasticEngine):
         return super()._chosen(state) | {
             "num_training_steps": self._training.num_steps if self._plan.init is None else 0,
             "num_burn_in_steps": sum(map(sum, self._burn_ins)),
+            "num_halvings": state["halvings"],
             "longest_step": longest,
             "shortest_step": shortest,
             "stiffest": state["scene"][0],
