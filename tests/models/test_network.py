@@ -44,7 +44,7 @@ def weight_prior(network, position):
     total = 0.0
     for name in network.shapes:
         value = position[name]
-        scale = np.sqrt(2 / value.shape[1]) if value.ndim == 2 else 1.0
+        scale = 3 / np.sqrt(value.shape[1]) if value.ndim == 2 else 1.0
         total += stats.norm.logpdf(value, 0, scale).sum()
     return total
 
@@ -172,13 +172,13 @@ def test_the_default_prior_by_layer():
     )
     priors = lv.Network(net).priors
     expected = {
-        "conv.weight": (0.0, np.sqrt(2 / (3 * 2 * 2))),
+        "conv.weight": (0.0, 3 / np.sqrt(3 * 2 * 2)),
         "conv.bias": (0.0, 1.0),
         "norm.weight": (1.0, 1.0),
         "norm.bias": (0.0, 1.0),
         "wide_norm.weight": (1.0, 1.0),
         "wide_norm.bias": (0.0, 1.0),
-        "line.weight": (0.0, np.sqrt(2 / 4)),
+        "line.weight": (0.0, 3 / 2),
         "line.bias": (0.0, 1.0),
     }
     assert set(priors) == set(expected)
@@ -201,7 +201,7 @@ def test_the_inputs_of_a_unit_in_a_pair():
         "bias": np.zeros(3, np.float32),
     }
     priors = lv.Network((params, lambda p, x: (x @ p["w"] + p["bias"]) * p["scale"]), "categorical").priors
-    np.testing.assert_allclose(priors["w"].variance, 2 / 5)
+    np.testing.assert_allclose(priors["w"].variance, 9 / 5)
     np.testing.assert_allclose(priors["scale"].mean, 1.0)
     np.testing.assert_allclose(priors["bias"].mean, 0.0)
 
@@ -221,7 +221,7 @@ def test_the_inputs_of_a_unit_in_a_pair():
                 if name.startswith("layers.0")
                 else stats.cauchy.logpdf(value)
                 if name.endswith("bias")
-                else stats.norm.logpdf(value, 0, np.sqrt(2 / 3))
+                else stats.norm.logpdf(value, 0, 3 / np.sqrt(3))
             ),
         ),
         (
@@ -398,7 +398,7 @@ def test_pairs():
     position = drawn(posterior)
     output = -np.tanh(X @ position["first.0"] + position["first.1"]) @ position["last"]
     prior = sum(
-        stats.norm.logpdf(position[name], 0, np.sqrt(2 / fan_in) if fan_in else 1.0).sum()
+        stats.norm.logpdf(position[name], 0, 3 / np.sqrt(fan_in) if fan_in else 1.0).sum()
         for name, fan_in in {"first.0": 2, "first.1": 0, "last": 3}.items()
     )
     assert log_density(posterior, position) == pytest.approx(
@@ -421,7 +421,7 @@ def test_flax_linen():
     params = module.init(jax.random.key(0), X)["params"]
     network = lv.Network((params, lambda params, x: module.apply({"params": params}, x)))
     assert network.shapes["Dense_1.kernel"] == (2, 3)
-    np.testing.assert_allclose(network.priors["Dense_1.kernel"].variance, 2 / 2)
+    np.testing.assert_allclose(network.priors["Dense_1.kernel"].variance, 9 / 2)
     np.testing.assert_allclose(network.priors["LayerNorm_0.scale"].mean, 1.0)
     posterior = target(network, {"x": X, "y": NUMBERS})
     assert np.isfinite(log_density(posterior, drawn(posterior)))

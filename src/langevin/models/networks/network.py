@@ -52,7 +52,7 @@ class Network:
             `(key -> params, apply)`, whose `apply(params, x)` is called on all rows at once, as those of Flax are.
         likelihood: "gaussian", "student_t", "categorical", "bernoulli", "poisson"; an `lv.likelihoods.Gaussian` or
             `StudentT`, for other noise; or a function from the network's output to a NumPyro distribution.
-        prior: Of the weights. By default Gaussian, with a variance of 2 over the number of inputs of a unit
+        prior: Of the weights. By default Gaussian, with a variance of 9 over the number of inputs of a unit
             (`lv.FanIn`); a NumPyro distribution for all; `lv.ScaleMixture()`; `(name, shape) -> distribution`; or a
             dict of these by name or pattern of names: `{"layers.0.*": dist.Normal(0, 1), "*.bias": dist.Cauchy(0, 1)}`.
         inputs: The column that the network is called with; of several, those side by side.

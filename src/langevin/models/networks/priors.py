@@ -26,11 +26,13 @@ class FanIn:
     """Normal priors whose variance falls with the number of inputs of a unit.
 
     Args:
-        scale: Of a weight with one input; the square root of 2 keeps the size of activations in a network of ReLUs.
+        scale: Of a weight with one input. The square root of 2 keeps the size of activations in a network of ReLUs, and
+            is too narrow for classes that can be told apart well: on rows that were held back, of 1.4, 2, 3 and 6 this
+            one was the best or near it (MNIST, digits, Boston, concrete).
         bias: The scale of biases. Gains (as in LayerNorm) are this far around 1.
     """
 
-    scale: float = math.sqrt(2)
+    scale: float = 3.0
     bias: float = 1.0
 
     def __post_init__(self) -> None:
