@@ -60,5 +60,6 @@ def test_on_disk_it_goes_on(tmp_path, monkeypatch):
         lv.fit(NETWORK, DATA, lv.SGLD(), max_seconds=50, store=tmp_path / "run", **SETTINGS)
     with pytest.warns(lv.LangevinWarning):
         fit = lv.resume(tmp_path / "run", NETWORK, DATA, progress=False)
+    with pytest.warns(lv.LangevinWarning):
         whole = lv.fit(NETWORK, DATA, lv.SGLD(), **SETTINGS)
     np.testing.assert_array_equal(fit.posterior["noise"], whole.posterior["noise"])

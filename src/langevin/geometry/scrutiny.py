@@ -185,7 +185,7 @@ def add_to_sample(sample: State, leaves: list[np.ndarray], weights: np.ndarray) 
     every, seen = sample["every"], sample["seen"]
     count = len(weights)
     chosen = [index for index in range(count) if (seen + index) % every == 0]
-    if not chosen:
+    if not chosen and sample["positions"]:
         # What there is may be large: it is not copied for nothing.
         return sample | {"seen": seen + count}
     new = (*(leaf[chosen] for leaf in leaves), weights[chosen])
