@@ -80,7 +80,7 @@ def _epoch(name: str, quick: bool) -> dict:
         else:
             method = lv.SGLD(preconditioner="rmsprop", step_size=1e-6)
             more = {"num_warmup": steps, "num_draws": epochs, "thin": steps}
-        mnist.fitted(mnist.Contestant(name, method, None, batches | more, epochs), data, budget.width)
+        mnist.fitted(mnist.Contestant(name, method, batches | more, epochs), data, budget.width)
 
     return {"seconds_an_epoch": difference(run)}
 

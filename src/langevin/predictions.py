@@ -50,8 +50,8 @@ class Predictions:
             unseen: Where `constants` has more groups than were fitted: an error, or "draw" for draws of the new ones
                 from the site's distribution.
             constants: Arguments of the program to replace those of the fit.
-            batch_size: Rows in a batch; by default as many as go into about 400 MB with all draws; of a large network
-                with a few draws at a time, which are read from where they are.
+            batch_size: Rows in a batch; by default as many as go into 200 MB with all draws; of a large network with a
+                few draws at a time, which are read from where they are. Two batches at most are in memory.
             seed: The same seed gives the same bits.
 
         Raises:

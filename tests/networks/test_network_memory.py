@@ -14,12 +14,12 @@ import pytest
 import langevin as lv
 from langevin import runs
 
-LARGE = Path(__file__).parent / "large.py"
+HERE = Path(__file__).parent
 
 
-def run(*arguments):
+def run(*arguments, script="large.py"):
     done = subprocess.run(
-        [sys.executable, str(LARGE), *map(str, arguments)], capture_output=True, text=True, check=True
+        [sys.executable, str(HERE / script), *map(str, arguments)], capture_output=True, text=True, check=True
     )
     return json.loads(done.stdout)
 
@@ -29,6 +29,15 @@ def test_predictions_that_are_kept_leave_memory_flat():
     few, many = (run(300, num_draws, "predictions") for num_draws in (50, 850))
     assert few["weights"] == 120_901
     assert many["peak"] - few["peak"] < 200
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
+@pytest.mark.parametrize(("width", "num_rows"), [(200, 4_000), (400, 10_000)])
+def test_predictions_of_many_images_take_bounded_memory(width, num_rows):
+    """Of one layer alone, all rows at 100 draws are 320 and 1,600 MB; two blocks are stated, of at most 200 MB."""
+    seen = run(width, num_rows, 100, script="many_images.py")
+    assert seen["rows"] == num_rows
+    assert seen["grown"] < 500
 
 
 def test_draws_that_would_fill_the_memory_are_told_of_before(monkeypatch):

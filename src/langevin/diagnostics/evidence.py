@@ -76,6 +76,18 @@ def _out_of_time(result: Result, asked: int, seconds: float) -> list[Finding]:
     return [Finding("out of time", f"The run was over after {seconds:g} s: {what}.", meaning, remedy)]
 
 
+def _on_the_way(result: Result, phase: str) -> list[Finding]:
+    del result
+    return [
+        Finding(
+            "not mixed",
+            f"The chains were in the phase {phase!r}: of each there is the point where it was.",
+            "These are no draws from the posterior, and how far apart they are says nothing of its width.",
+            "Give it more time, or take lv.MAP or lv.Ensemble, which need less.",
+        )
+    ]
+
+
 def _point(result: Result) -> list[Finding]:
     del result
     return [
@@ -360,6 +372,7 @@ def _ensemble(result: Result, asked: int, members: Sequence[Mapping[str, Mapping
 FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "interrupted": _interrupted,
     "out of time": _out_of_time,
+    "on the way": _on_the_way,
     "stopped": _stopped,
     "noise": _noise,
     "trajectories": _trajectories,

@@ -25,7 +25,7 @@ from langevin.run.seeds import Seed, key_of
 from langevin.tuning import Tuning
 
 MOST_DRAWS_A_CHUNK = 1024
-MOST_BYTES_A_CHUNK = 64_000_000
+MOST_BYTES_A_CHUNK = 16_000_000
 NUM_LOOKS = 10
 
 

@@ -23,6 +23,9 @@ and the fast ones are cooled by a short one, of which the heat is at most `MOST_
 
 How long, by default: burn-in `BURN_IN_EPOCHS` and sampling `EPOCHS` times through the rows, with at least and at most
 so many steps, and of small networks more.
+
+A run whose time is over before its first draw has the points where its chains are ("stranded"), one of each: these are
+no draws from the posterior, and the fit says so.
 """
 
 from __future__ import annotations
@@ -34,15 +37,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from langevin.contracts import Chunk, Plan, State
+from langevin.contracts import Chunk, Draws, Outcome, Plan, State
 from langevin.engines.chains import Chains, tenths
 from langevin.engines.stochastic import StochasticEngine, chunk_of
 from langevin.engines.training import Training, epoch_of, rate_of, steps_of, training_steps
 from langevin.errors import LangevinWarning, SamplingError, SettingError
-from langevin.geometry import fisher
+from langevin.geometry import fisher, landscape
 from langevin.geometry.starts import flattened
 from langevin.kernels.metrics import Diagonal
 from langevin.posterior import Posterior
+from langevin.run.keep import Keep
 from langevin.tuning import Landscape, Tuning
 
 if TYPE_CHECKING:
@@ -95,11 +99,32 @@ class NetworkEngine(StochasticEngine):
             "measure": self._measure,
             "burn-in": self._burn_in,
             "sampling": self._sample,
+            "stranded": self._strand,
         }
 
     def begin(self) -> State:
         """Initialisations of the network."""
-        return super().begin() | {"steps": None, "halvings": 0}
+        return super().begin() | {"steps": None, "halvings": 0, "stranded": None}
+
+    def finish(self, state: State) -> Outcome:
+        """What the draws say of the step; of points on the way, that they are no draws."""
+        if state["stranded"] is None:
+            return super().finish(state)
+        evidence: dict[str, dict[str, Any]] = {"finite": {}, "on the way": {"phase": state["stranded"]}}
+        stopped = np.full(self.num_chains, -1)
+        return Outcome(evidence, {"thin": 1, "num_draws": 1}, by_chain={"stopped": stopped}, centring=state["centring"])
+
+    def cut_short(self, state: State) -> State | None:
+        """The points where the chains are; None before they have moved."""
+        phase, chains = state["phase"], state["chains"]
+        if chains is None and phase not in ("measure", "burn-in", "sampling"):
+            return None
+        positions = state["positions"]
+        if chains is not None:
+            carry = self._run(state).carry(chains, self._steady(state))
+            positions = jax.tree.leaves(jax.tree.map(_finite, carry.state.position, carry.last[0].position))
+        points = {"positions": tuple(positions), "chains": None, "stranded": phase}
+        return state | points | {"phase": "stranded"}
 
     # The phases.
 
@@ -183,6 +208,19 @@ class NetworkEngine(StochasticEngine):
         )
         more = {"phase": "sampling", "chains": None, "recent": (), "thin": thin, "cycle": cycle}
         return state | more | {"tuning": tuning.as_plain()}
+
+    def _strand(self, state: State, limit: int) -> tuple[State, Chunk]:
+        """One point of each chain."""
+        del limit
+        positions, keep = self._space.tree(state["positions"]), self._plan.keep
+        heights = np.asarray(self._programs(landscape.heights, None, self._target, positions))
+        reported = self._programs(_reported, keep, self._target, positions)
+
+        def one(chain: int) -> Draws:
+            at = jax.tree.map(lambda leaf: np.asarray(leaf)[chain : chain + 1], (reported, positions, heights))
+            return keep.grouped(at[0], at[1], {"log_density": at[2]})
+
+        return state, Chunk("stranded", 1, 1, 1, draws=tuple(map(one, range(self.num_chains))), finished=True)
 
     # What they have in common.
 
@@ -283,6 +321,16 @@ class NetworkEngine(StochasticEngine):
 def _parts(num_steps: int, number: int) -> list[int]:
     ends = np.linspace(0, num_steps, min(number, num_steps) + 1).astype(int)
     return np.diff(ends).tolist()
+
+
+def _finite(now: Any, before: Any) -> Any:
+    """Of each chain where it is, or where it was at the last look, if its numbers are not finite."""
+    fine = np.isfinite(np.asarray(now)).reshape(len(now), -1).all(axis=1)
+    return np.where(fine.reshape(-1, *[1] * (np.ndim(now) - 1)), now, before)
+
+
+def _reported(keep: Keep, target: Posterior, positions: Any) -> dict[str, jax.Array]:
+    return jax.vmap(lambda position: keep.reported(target.constrain(position)))(positions)
 
 
 def _leaves(carry: Any) -> tuple[Any, ...]:

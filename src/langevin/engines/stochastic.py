@@ -130,7 +130,7 @@ class StochasticEngine:
             evidence, settings | self._chosen(state), by_chain={"stopped": stopped}, centring=state["centring"]
         )
 
-    def cut_short(self, state: State) -> None:
+    def cut_short(self, state: State) -> State | None:
         """A chain in warm-up has no draws."""
         del state
 

@@ -21,7 +21,7 @@ from langevin.tuning import Tuning
 
 NUM_NOISE_DRAWS = 4
 NUM_WIDTH_DRAWS = 40
-MOST_BYTES, FEW_BYTES = 200_000_000, 4_000_000
+MOST_BYTES, FEW_BYTES = 100_000_000, 4_000_000
 MOST_SAMPLED = 400
 CHANCE = 0.01
 
@@ -185,6 +185,9 @@ def add_to_sample(sample: State, leaves: list[np.ndarray], weights: np.ndarray) 
     every, seen = sample["every"], sample["seen"]
     count = len(weights)
     chosen = [index for index in range(count) if (seen + index) % every == 0]
+    if not chosen and sample["positions"]:
+        # What there is may be large: it is not copied for nothing.
+        return sample | {"seen": seen + count}
     new = (*(leaf[chosen] for leaf in leaves), weights[chosen])
     old = (*sample["positions"], sample["weights"]) if sample["positions"] else tuple(part[:0] for part in new)
     parts = tuple(np.concatenate(pair) for pair in zip(old, new, strict=True))

@@ -3,7 +3,8 @@
 A block is all draws on a batch of rows. Where rows depend on one another there is one batch, and the draws come in
 parts. What a block takes besides its results is asked of the compiler: a block that would take more than
 `MOST_BYTES` is made smaller. Where the draws themselves are large, as those of a network, a block has few of them at a
-time, which are read then, and many rows.
+time, which are read then, and many rows. So the memory that a prediction takes besides the fit, the rows and the result
+does not grow with the number of rows or draws: at most two blocks at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from langevin.predicting.values import Read
 
 # How many numbers of a site a block has, about; and how many bytes a block may take.
 NUMBERS_A_BLOCK = 500_000
-MOST_BYTES = 400_000_000
+MOST_BYTES = 200_000_000
 # Where the values of a draw are large, rows come together as long as all their draws are at most so many numbers.
 MOST_NUMBERS = 25_000_000
 
@@ -106,12 +107,13 @@ class _Made:
         else:
             self.num_draws = int(np.clip(NUMBERS_A_BLOCK // max(total * width, 1), 1, count))
         bytes_a_draw = sum(4 * math.prod(value.shape[1:]) for value in predictor.values.values())
-        self._heavy = count // self._chosen.times * bytes_a_draw > MOST_BYTES // 2
+        self._heavy = count // self._chosen.times * bytes_a_draw > MOST_BYTES // 4
         if self._heavy:
             # A draw is read once for many rows, and so few at a time that they go into memory.
             if predictor.by_rows and batch_size is None:
-                self.num_rows = int(np.clip(MOST_NUMBERS // (count * max(width, 1)), 1, _rounded(total)))
-                self.num_rows = self.num_rows if self.num_rows < total else _rounded(total)
+                # A row too many is one for every draw: few of them.
+                most, enough = max(MOST_NUMBERS // (count * max(width, 1)), 1), _rounded(total, steps=8)
+                self.num_rows = most if most < total else enough
             most = min(NUMBERS_A_BLOCK // max(self.num_rows * width, 1), MOST_BYTES // 2 // bytes_a_draw)
             self.num_draws = int(np.clip(most, 1, count))
         self.num_draws = self._whole(self.num_draws)
@@ -264,6 +266,8 @@ def _merged(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> tuple[Any
     return total, mean, one[2] + other[2] + gap**2 * (one[0] * other[0] / total)
 
 
-def _rounded(count: int) -> int:
-    """The next power of two: other numbers of rows are then served by the same program."""
-    return max(8, 1 << (count - 1).bit_length())
+def _rounded(count: int, steps: int = 1) -> int:
+    """The next power of two, or of so many steps to it: other numbers of rows are then served by the same program."""
+    above = max(8, 1 << (count - 1).bit_length())
+    step = max(above // (2 * steps), 1) if steps > 1 else above
+    return -(-count // step) * step
