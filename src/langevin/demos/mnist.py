@@ -6,7 +6,7 @@ all of these serve the same ones with their pixels in another order.
 
 Where a row says T, the posterior is tempered (its density to the power of 1 / T), which is no Bayesian posterior: under
 Gaussian priors a network of this kind predicts better so (Wenzel et al. 2020, How good is the Bayes posterior in deep
-neural networks really?). The rows with T = 1 show by how much. Prior and temperatures were chosen on 10,000 of MNIST's
+neural networks really?). The row with T = 1 shows by how much. Prior and temperatures were chosen on 10,000 of MNIST's
 training images, which were held back.
 """
 
@@ -134,7 +134,6 @@ def contestants(num_rows: int, budget: Budget) -> list[Contestant]:
         Contestant("BBB, Gaussian prior, T = 1", bayes, drawn, budget.fit),
         Contestant(f"BBB, Gaussian prior, {mild}", bayes, drawn, budget.fit, MILD),
         Contestant(f"BBB, scale mixture, {mild}", bayes, drawn, budget.fit, MILD, lv.ScaleMixture()),
-        Contestant("SGHMC, T = 1", lv.SGHMC(), sampled, sampling),
         Contestant(f"pSGLD, {cold}", lv.SGLD(preconditioner="rmsprop"), sampled, sampling, COLD),
         Contestant(f"SGHMC, {cold}", lv.SGHMC(), sampled, sampling, COLD),
         Contestant(f"cyclical SGHMC, {cold}", cycles, cycled, sampling, COLD),
