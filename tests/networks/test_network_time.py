@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import langevin as lv
+from langevin.engines.network import NetworkEngine
 from langevin.run import drive
 
 RNG = np.random.default_rng(0)
@@ -63,3 +64,12 @@ def test_on_disk_it_goes_on(tmp_path, monkeypatch):
     with pytest.warns(lv.LangevinWarning):
         whole = lv.fit(NETWORK, DATA, lv.SGLD(), **SETTINGS)
     np.testing.assert_array_equal(fit.posterior["noise"], whole.posterior["noise"])
+
+
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+def test_a_chain_that_stops_leaves_the_others_their_evidence(monkeypatch):
+    # As if the first of the chains had blown up.
+    real, running = NetworkEngine._scrutiny, np.array([False, True, True])
+    monkeypatch.setattr(NetworkEngine, "_scrutiny", lambda self, state, _: real(self, state, running))
+    fit = lv.fit(NETWORK, DATA, "sghmc", **SETTINGS, thin=2)
+    assert fit.posterior.sizes["draw"] == SETTINGS["num_draws"]

@@ -308,7 +308,9 @@ class NetworkEngine(StochasticEngine):
         evidence = {"width": {"value": float(by_chain.mean()), "error": error, "widest": 0.0}}
         noise = self._tuning(state).gradient_noise
         if batches is not None and noise is not None:
-            last = jax.tree.map(lambda leaf: leaf[running, -1], positions)
+            # In place of a chain that stopped another one: as many as the program is compiled for.
+            others = np.where(running, np.arange(len(running)), np.argmax(running))
+            last = jax.tree.map(lambda leaf: leaf[others, -1], positions)
             here = fisher.around(self._programs, target, batches, last, seed.child("noise")).noise
             plain = state["tuning"]["metric"]
             variance = [1.0 for _ in jax.tree.leaves(here)] if plain is None else plain[1]
