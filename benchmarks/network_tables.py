@@ -44,7 +44,7 @@ An epoch of the same network, warm, beside other libraries; medians of processes
 
 {table(["contestant", "seconds an epoch", "langevin / contestant"], beside)}
 
-What we lose: {losses}."""
+What we lose: {losses}. {figures.get("remark", "")}""".rstrip()
 
 
 def _ratio(ratios: dict, name: str) -> str:
