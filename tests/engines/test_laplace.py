@@ -165,7 +165,7 @@ def by_hand(network, data):
     jacobian = np.concatenate([np.asarray(found[name]).reshape(count, classes, -1) for name in weights], axis=2)
     p = np.asarray(jax.nn.softmax(outputs), np.float64)
     hessians = np.einsum("nc,cd->ncd", p, np.eye(classes)) - p[:, :, None] * p[:, None, :]
-    scales = {name: 1.0 if "bias" in name else np.sqrt(2 / network.shapes[name][1]) for name in weights}
+    scales = {name: 1.0 if "bias" in name else 3 / np.sqrt(network.shapes[name][1]) for name in weights}
     prior = np.concatenate([np.full(np.size(weights[name]), scales[name] ** -2.0) for name in weights])
     return jacobian.astype(np.float64), hessians, prior
 
@@ -222,8 +222,8 @@ def test_kronecker_factors_of_two_layers():
     hidden = np.tanh(data["x"] @ first["layers.0.weight"].T + first["layers.0.bias"])
     back = first["layers.1.weight"] * (1 - hidden**2)[:, None, :]
     factors = [
-        (data["x"], np.einsum("nci,ncd,ndj->ij", back, hessians, back), 4, 2 / 4),
-        (hidden, hessians.sum(axis=0), 5, 2 / 5),
+        (data["x"], np.einsum("nci,ncd,ndj->ij", back, hessians, back), 4, 9 / 4),
+        (hidden, hessians.sum(axis=0), 5, 9 / 5),
     ]
     covariance = covariance_at(network, data, "kronecker")
     start = 0
