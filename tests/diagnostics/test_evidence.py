@@ -173,6 +173,7 @@ CASES = {
         Case(["skipped"], {"settled": True, "skipped": 3, "error": None}),
         Case(["not settled", "skipped"], {"settled": False, "skipped": 3, "error": 0.3}),
     ],
+    "on the way": [Case(["not mixed"], {"phase": "training"}, result(GOOD[:, :1]))],
     "laplace": [
         Case([], MODAL),
         Case([], MODAL | {"distance": 0.19}),
@@ -227,7 +228,7 @@ def test_good_draws_have_no_findings():
     brought = {
         name: CASES[name][0].numbers
         for name in CASES
-        if name not in ("interrupted", "out of time", "point", "points", "unchecked")
+        if name not in ("interrupted", "out of time", "on the way", "point", "points", "unchecked")
     }
     assert judge(result(stats={"stopped": np.full(4, -1)}), brought) == ()
 
