@@ -19,6 +19,7 @@ ROOMS = [
     ("data",),
     ("models",),
     ("kernels", "variational"),
+    ("conjugacy",),
     ("tuning",),
     ("geometry",),
     ("engines",),
