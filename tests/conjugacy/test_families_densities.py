@@ -114,3 +114,17 @@ def test_gaussian_is_scipys(size):
     np.testing.assert_allclose(described["loc"], mean, rtol=1e-8)
     spread = described["scale"][..., None] ** 2 if size == 1 else described["covariance_matrix"]
     np.testing.assert_allclose(spread, covariance, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 5])
+def test_wishart_is_scipys_and_numpyros(dim):
+    rng = np.random.default_rng(dim)
+    root = rng.normal(size=(2, dim, dim))
+    rate, concentration = root @ np.swapaxes(root, 1, 2) + np.eye(dim), dim + np.array([-0.5, 3.0])
+    lower = -np.tril(rate, -1) - np.stack([np.diag(np.diag(r)) for r in rate]) / 2
+    family, eta = families.Wishart((2,), dim), arrays(matrix=lower, logdet=(concentration - dim - 1) / 2)
+    peers = [scipy.stats.wishart(n, np.linalg.inv(r)) for n, r in zip(concentration, rate, strict=True)]
+    value = np.stack([np.reshape(peer.rvs(random_state=rng), (dim, dim)) for peer in peers])
+    close(family.log_prob(eta, value), sum(peer.logpdf(v) for peer, v in zip(peers, value, strict=True)))
+    close(family.entropy(eta), sum(peer.entropy() for peer in peers))
+    close(jnp.sum(dist.Wishart(**family.described(eta)).log_prob(value)), family.log_prob(eta, value))
