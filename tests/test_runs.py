@@ -154,7 +154,14 @@ def interrupted_at(monkeypatch, phase, number):
     monkeypatch.setattr(drive._Clock, "decide", decide)
 
 
-LAST_PHASE = {"vi": "fitting", "map": "climbing", "laplace": "climbing", "ensemble": "climbing", "swag": "averaging"}
+LAST_PHASE = {
+    "vi": "fitting",
+    "cavi": "ascent",
+    "map": "climbing",
+    "laplace": "climbing",
+    "ensemble": "climbing",
+    "swag": "averaging",
+}
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from langevin.inference import elbo_gradients, fit, resume
     from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
     from langevin.methods import (
+        CAVI,
         HMC,
         MALA,
         MAP,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         CyclicalSGHMC,
         CyclicalSGLD,
         Ensemble,
+        Gibbs,
         Laplace,
         RMSprop,
     )
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 # Names are imported when they are first used: the command answers --help without importing JAX.
 _HOMES = {
     "Batches": "langevin.data.batches",
+    "CAVI": "langevin.methods",
     "Calibration": "langevin.calibration.report",
     "Constant": "langevin.kernels.schedules",
     "CosineCycles": "langevin.kernels.schedules",
@@ -75,6 +78,7 @@ _HOMES = {
     "Polynomial": "langevin.kernels.schedules",
     "Posterior": "langevin.posterior",
     "RMSprop": "langevin.methods",
+    "Gibbs": "langevin.methods",
     "HMC": "langevin.methods",
     "MALA": "langevin.methods",
     "NUTS": "langevin.methods",
@@ -103,6 +107,7 @@ _ROOMS = {
 }
 
 __all__ = [
+    "CAVI",
     "HMC",
     "MALA",
     "MAP",
@@ -124,6 +129,7 @@ __all__ = [
     "Ensemble",
     "FanIn",
     "Fit",
+    "Gibbs",
     "Keep",
     "LangevinError",
     "LangevinWarning",

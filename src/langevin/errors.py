@@ -2,6 +2,7 @@
 
 LangevinError
 ├── ModelError      a program or density that cannot be used as asked; names the site
+│   └── NotConjugateError      a site whose conditional is no known family; names what stands in the way
 ├── DataError       rows that cannot be used; names the column and the row
 ├── SettingError    a bad argument; names it, the value received, and what to try
 │   └── UnknownSettingError    an argument that there is not; says which was probably meant
@@ -18,6 +19,18 @@ class LangevinError(Exception):
 
 class ModelError(LangevinError, ValueError):
     """The model cannot be used in the way that was asked for."""
+
+
+class NotConjugateError(ModelError):
+    """A site has no conditional in a family that is known here.
+
+    Attributes:
+        site: Its name.
+    """
+
+    def __init__(self, message: str, site: str = "") -> None:
+        super().__init__(message)
+        self.site = site
 
 
 class DataError(LangevinError, ValueError):

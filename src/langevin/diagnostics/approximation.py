@@ -36,6 +36,8 @@ COST_OF_RIGHT = 0.0058
 LEAST_MANY = 400
 CHANCE = 0.01
 COLUMNS_AT_ONCE = 500
+# A fall of the bound in a sweep, relative to its size, that is more than round-off in double precision.
+MOST_FALL = 1e-9
 
 
 class Shift(NamedTuple):
@@ -174,6 +176,40 @@ def optimisation(result: Result, settled: bool, skipped: int, error: float | Non
     return findings
 
 
+def ascent(result: Result, settled: bool, sweeps: int, left: float | None, fall: float) -> list[Finding]:
+    """Whether coordinate ascent came to its end, and rose all the way.
+
+    Args:
+        result: The draws.
+        settled: Whether it ended by its tolerance.
+        sweeps: How many sweeps there were.
+        left: How many nats are left to gain; None if that is unknown.
+        fall: By how much the bound fell in a sweep, relative to its size.
+    """
+    del result
+    findings = []
+    if not settled:
+        known = "" if left is None else f", with about {left:.2g} nats left to gain"
+        findings.append(
+            Finding(
+                "not settled",
+                f"The bound was still rising after {sweeps} sweeps{known}.",
+                "The approximation is not the best of its family yet.",
+                "Leave num_sweeps out, or raise it.",
+            )
+        )
+    if fall > MOST_FALL:
+        findings.append(
+            Finding(
+                "falling",
+                f"The bound fell in a sweep, by {fall:.2g} of its size.",
+                "No update of coordinate ascent lowers the bound: numbers lose their precision, or an update is wrong.",
+                "Rescale columns to the order of 1; and please report it.",
+            )
+        )
+    return findings
+
+
 def points(result: Result, names: Sequence[str]) -> list[Finding]:
     """Sites to which a guide gives a single value."""
     del result
@@ -192,6 +228,8 @@ _LONGER = (
     "method='nuts', started from this fit by `init=fit`."
 )
 _OTHERS = {
+    "CAVI": "Dependence between blocks is lost: put sites into one block (`blocks=`) where they allow it, or take "
+    "method='gibbs', whose conditionals are the same and whose draws are exact, or 'nuts'.",
     "SWAG": "Take more snapshots or another learning_rate; VI with family='fullrank'; or method='nuts', started from "
     "this fit by `init=fit`.",
 }

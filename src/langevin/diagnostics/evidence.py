@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from langevin.diagnostics.approximation import far_off, optimisation, points, unchecked
+from langevin.diagnostics.approximation import ascent, far_off, optimisation, points, unchecked
 from langevin.diagnostics.ensembles import agreement, by_member, parts
 from langevin.diagnostics.findings import Finding, Result, Verdict
 from langevin.diagnostics.mixing import mixing
@@ -385,6 +385,7 @@ FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "ratios": far_off,
     "unchecked": unchecked,
     "optimisation": optimisation,
+    "ascent": ascent,
     "laplace": modal,
     "points": points,
     "point": _point,

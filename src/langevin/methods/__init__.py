@@ -15,6 +15,7 @@ from langevin import checks, spelling
 from langevin.errors import SettingError
 from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
 from langevin.methods.base import Method
+from langevin.methods.conjugate import CAVI, Gibbs
 from langevin.methods.cyclical import CyclicalSGHMC, CyclicalSGLD
 from langevin.methods.ensemble import Ensemble
 from langevin.methods.exact import HMC, MALA, NUTS, RWM
@@ -26,6 +27,7 @@ from langevin.methods.variational import VI
 
 __all__ = [
     "BY_NAME",
+    "CAVI",
     "HMC",
     "MALA",
     "MAP",
@@ -39,6 +41,7 @@ __all__ = [
     "CyclicalSGHMC",
     "CyclicalSGLD",
     "Ensemble",
+    "Gibbs",
     "Laplace",
     "Method",
     "RMSprop",
@@ -61,6 +64,8 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "map": MAP,
     "laplace": Laplace,
     "vi": VI,
+    "cavi": CAVI,
+    "gibbs": Gibbs,
     "ensemble": Ensemble,
     "swag": SWAG,
 }

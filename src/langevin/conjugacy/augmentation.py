@@ -1,0 +1,111 @@
+"""Auxiliary sites that make a logistic likelihood conjugate, and the check that nothing else was changed.
+
+    Binomial(y; n, sigma(f)):   C(n, y) 2^-n exp((y - n / 2) f) * integral of exp(-omega f^2 / 2) PG(omega; n, 0)
+
+(Polson, Scott and Windle 2013). Given omega the log-density is a square in f; given f, omega is PG(n, f). Coordinate
+ascent on both is the bound of Jaakkola and Jordan (2000).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+
+from langevin.conjugacy import polynomial as poly
+from langevin.models import outline
+from langevin.posterior import Batch
+from langevin.run.compilation import run
+
+if TYPE_CHECKING:
+    from langevin.conjugacy.conditionals import Conditionals
+
+
+def auxiliary(name: str) -> str:
+    """The name of the auxiliary site of an observed one."""
+    return f"{name}_omega"
+
+
+def log_density(omega: Any, value: Any, logits: Any, count: Any) -> Any:
+    """Of an observation and its auxiliary site, without the density PG(omega; n, 0)."""
+    if poly.is_symbolic(count):
+        return poly.opaque(logits.shape, [count, logits], "an unknown number of trials")
+    ways = gammaln(count + 1.0) - gammaln(value + 1.0) - gammaln(count - value + 1.0) - count * math.log(2)
+    return poly.multiply(logits, value - count * 0.5) - poly.power(logits, 2.0) * omega * 0.5 + ways
+
+
+def compared(
+    conditionals: Conditionals,
+    generator: np.random.Generator,
+    batch: Batch,
+    values: Mapping[str, Any] | None,
+    count: int,
+) -> tuple[np.ndarray, np.ndarray, np.dtype]:
+    """At random points, how far the polynomial is from the program's own log joint, and how large its parts are.
+
+    With auxiliary sites the two differ by what these add; then they are compared where each is at the mean that it has
+    given the rest, at which the bound of Jaakkola and Jordan is tight.
+    """
+    joint, latents = conditionals.joint, conditionals.latents
+    hidden = {auxiliary(name) for name in joint.observed}
+
+    def both(drawn: Any, batch: Batch) -> Any:
+        whole = {**(values or {}), **drawn}
+        equations = conditionals.at(batch, values)
+        statistics = {
+            block.name: block.family.statistics(block.to_value(whole))
+            for block in conditionals.blocks
+            if not set(block.sites) & hidden
+        }
+        extra: Any = 0.0
+        for block in conditionals.blocks:
+            if set(block.sites) & hidden:
+                blank = {name: jnp.zeros(like.shape, like.dtype) for name, like in block.family.like().items()}
+                eta = equations.natural(block.name, {**statistics, block.name: blank})
+                family = equations.families[block.name]
+                statistics[block.name] = family.expected(eta)
+                extra = extra + family.entropy(eta)
+        own = equations.log_joint(statistics) + extra
+        trace = joint.trace(joint.function, batch, whole, jax.random.key(0))
+        terms = [
+            jnp.sum(joint.scale(site, batch) * outline.unscaled_log_prob(site))
+            for site in trace.values()
+            if site["type"] == "sample"
+        ]
+        terms = jnp.stack(terms)
+        return own - terms.sum(), jnp.abs(terms).sum(), own
+
+    found = []
+    for _ in range(count):
+        drawn = {
+            name: random_value(latent, generator)
+            for name, latent in latents.items()
+            if name in conditionals.block_of and name not in hidden
+        }
+        found.append([np.asarray(part) for part in run(both, drawn, batch)])
+    difference, size, own = (np.stack(part) for part in zip(*found, strict=True))
+    return difference, size, own.dtype
+
+
+def random_value(latent: Any, generator: np.random.Generator) -> np.ndarray:
+    """A value of a site somewhere in its support."""
+    dtype = jnp.result_type(float)
+    shape = latent.shape
+    if latent.values is not None:
+        return np.asarray(latent.values)[generator.integers(len(latent.values), size=shape)]
+    if latent.support == "real":
+        return np.asarray(generator.normal(size=shape), dtype)
+    if latent.support == "unit":
+        return np.asarray(generator.uniform(0.1, 0.9, size=shape), dtype)
+    if latent.support == "simplex":
+        raw = generator.gamma(2.0, size=shape) + 0.1
+        return np.asarray(raw / raw.sum(-1, keepdims=True), dtype)
+    if latent.support == "matrix":
+        root = generator.normal(size=shape)
+        return np.asarray(root @ np.swapaxes(root, -1, -2) / shape[-1] + np.eye(shape[-1]), dtype)
+    return np.asarray(generator.gamma(4.0, 0.25, size=shape) + 0.1, dtype)

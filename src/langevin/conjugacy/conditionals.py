@@ -1,0 +1,166 @@
+"""The complete conditionals of a program's sites, by block.
+
+    F(t_1, ..., t_K) = log p(sites, data)          multilinear in the statistics t_b of the blocks
+    p(block b | the rest, data) is in its family, with natural parameters  dF / dt_b
+
+At values of the other sites the derivative gives the conditional itself, which Gibbs sampling draws from; at their
+expected statistics it gives the update of coordinate ascent.
+
+Reference:
+    Hoffman, Johnson, Tran (2018), Autoconj: recognizing and exploiting conjugacy without a domain-specific language.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from langevin.conjugacy import augmentation
+from langevin.conjugacy.blocks import Block
+from langevin.conjugacy.expectation import Product, Statistics, products, terms_of, total
+from langevin.conjugacy.families import Family
+from langevin.conjugacy.latents import Latent
+from langevin.conjugacy.partition import partition
+from langevin.conjugacy.reading import Reader
+from langevin.errors import ModelError
+from langevin.models.joint import Joint
+from langevin.posterior import Batch
+
+# How far the polynomial may be from what NumPyro says of the same point, relative to the sum of all sizes.
+MOST_DIFFERENCE = {4: 1e-3, 8: 1e-8}
+NUM_POINTS = 3
+
+
+class Conditionals:
+    """What is static of the conditionals of one program.
+
+    Args:
+        joint: The program and its rows.
+        num_rows: With how many rows it will be called.
+        sites: Those whose conditionals are wanted, given the values of the others; None for all.
+        blocks: See `lv.CAVI`.
+        logistic: "polya-gamma" where logistic likelihoods get auxiliary sites that make them conjugate.
+
+    Attributes:
+        latents: The latent sites.
+        blocks: The blocks, in the order in which they are updated.
+    """
+
+    def __init__(
+        self,
+        joint: Joint,
+        num_rows: int,
+        sites: tuple[str, ...] | None = None,
+        blocks: Sequence[Sequence[str]] | str = "auto",
+        logistic: str | None = None,
+    ) -> None:
+        self.joint, self.num_rows = joint, num_rows
+        self._reader = Reader(joint, num_rows, sites, logistic)
+        self.latents: dict[str, Latent] = dict(self._reader.latents)
+        chosen = {name: latent for name, latent in self.latents.items() if sites is None or name in sites}
+        found: list[tuple[Block, ...]] = []
+
+        def find(batch: Batch, values: Any) -> int:
+            statements = self._reader.statements(batch, values)
+            found.append(partition(chosen, statements, blocks, self._reader.augmented))
+            return 0
+
+        jax.eval_shape(find, self._like(num_rows), self._reader.like_given)
+        self.blocks = _in_order(found[0])
+        self.block_of = {site: block.name for block in self.blocks for site in block.sites}
+        self._readings = {block.name: block.read for block in self.blocks}
+
+    def __repr__(self) -> str:
+        """Without an address: a compiled program is known by what it computes."""
+        return f"Conditionals({self.blocks})"
+
+    @property
+    def largest(self) -> int:
+        """About how many elements the largest array in an update has."""
+        likes = [like for block in self.blocks for like in block.family.like().values()]
+        return max(self.num_rows, *(math.prod(like.shape) for like in likes))
+
+    def at(self, batch: Batch, values: Mapping[str, Any] | None = None) -> Equations:
+        """The log joint at these rows, and at values of the sites that have no block. For compiled code."""
+        terms = []
+        families = {block.name: block.family for block in self.blocks}
+        for statement in self._reader.statements(batch, values):
+            terms += terms_of(statement.log_density)
+            if statement.count is not None:
+                name = augmentation.auxiliary(statement.name)
+                families[name] = dataclasses.replace(self._reader.augmented[name], count=statement.count)
+        return Equations(products(terms, self.block_of), self._readings, families)
+
+    def _like(self, count: int) -> Batch:
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), self.joint.data)
+
+    def statistics(self, values: Mapping[str, Any]) -> dict[str, dict[str, jax.Array]]:
+        """The statistics of all blocks at values of their sites."""
+        return {block.name: block.family.statistics(block.to_value(values)) for block in self.blocks}
+
+    def check(self, seed: Any, batch: Batch, values: Mapping[str, Any] | None = None) -> None:
+        """Checks at random points that the polynomial is the log joint density that NumPyro computes.
+
+        Raises:
+            ModelError: If it is not: better no fit than a wrong one.
+        """
+        difference, size, dtype = augmentation.compared(self, seed.generator(), batch, values, NUM_POINTS)
+        if not np.all(np.abs(difference) <= MOST_DIFFERENCE[dtype.itemsize] * (size + 1)):
+            raise ModelError(
+                "The log-density that was read off the program is not the one that it computes (they differ by "
+                f"{np.max(np.abs(difference)):.3g}, or one is not finite). A label may be used outside of its element "
+                "of the plate, or rows of one plate combined. Write the program with plates, or fit it by another "
+                "method; and please report it."
+            )
+
+
+class Equations:
+    """The log joint as a function of statistics.
+
+    Args:
+        chosen: Its terms.
+        readings: For each block, how factors are read from its statistics.
+        families: For each block, the family of its conditional.
+
+    Attributes:
+        families: As above.
+    """
+
+    def __init__(self, chosen: Sequence[Product], readings: Mapping[str, Any], families: Mapping[str, Family]) -> None:
+        self._products, self._readings, self.families = list(chosen), readings, families
+
+    def log_joint(self, statistics: Statistics, without: str | None = None) -> jax.Array:
+        """F, or the terms of it that a block is not in."""
+        chosen = [product for product in self._products if without is None or without not in product.blocks]
+        return total(chosen, self._readings, statistics)
+
+    def natural(self, name: str, statistics: Statistics) -> dict[str, jax.Array]:
+        """The natural parameters of a block's conditional: dF / dt."""
+        chosen = [product for product in self._products if name in product.blocks]
+
+        def of(own: Mapping[str, jax.Array]) -> jax.Array:
+            return total(chosen, self._readings, {**statistics, name: own})
+
+        # F is linear in the block's statistics, so that where it is differentiated does not matter.
+        return jax.grad(of)(dict(statistics[name]))
+
+
+def _in_order(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Small ones first; the largest discrete one last, since the bound is cheapest after it."""
+
+    def key(place: int) -> Any:
+        block = blocks[place]
+        return bool(block.values), place
+
+    return tuple(blocks[place] for place in sorted(range(len(blocks)), key=key))
+
+
+def zeros(block: Block) -> dict[str, jax.Array]:
+    """Statistics of nothing."""
+    return {name: jnp.zeros(like.shape, like.dtype) for name, like in block.family.like().items()}
