@@ -65,8 +65,11 @@ TIMES = 10
 LEAST_TIMES, CALMER = 100, 3.0
 # The first share of a burn-in; into how many parts it and the rest are cut; how many of the rest have the long step.
 FIRST_SHARE, NUM_FIRST, NUM_PARTS, NUM_LONG = 0.3, 4, 16, 6
-# A burn-in in which a chain leaves the finite numbers starts again with half the step, so many times.
+# A burn-in starts again with half the step, so many times, where a chain leaves the finite numbers, or falls below the
+# end of its training by more nats than these for each row and each weight: nothing of the training is left there. (The
+# width of a posterior is half a nat a weight.)
 MOST_HALVINGS = 6
+MOST_FALL, MOST_FALL_A_WEIGHT = 1.0, 5.0
 # Of the noise of all weights: a few that are poorly measured do not decide.
 QUANTILE = 0.99
 
@@ -104,7 +107,7 @@ class NetworkEngine(StochasticEngine):
 
     def begin(self) -> State:
         """Initialisations of the network."""
-        return super().begin() | {"steps": None, "halvings": 0, "stranded": None}
+        return super().begin() | {"steps": None, "height": None, "halvings": 0, "stranded": None}
 
     def finish(self, state: State) -> Outcome:
         """What the draws say of the step; of points on the way, that they are no draws."""
@@ -152,6 +155,9 @@ class NetworkEngine(StochasticEngine):
         del limit
         attempt, batches, target = state["attempt"], self._plan.batches, self._laid_out(state)
         positions, seed = self._space.tree(state["positions"]), self._plan.seed.child("measure", attempt)
+        height = state["height"]
+        if not attempt:
+            height = float(np.median(fisher.heights(self._programs, self._target, positions)))
         around = fisher.around(self._programs, target, batches, positions, seed)
         metric = self._metric_of(around, attempt)
         variance = jax.tree.map(np.ones_like, around.precision) if metric is None else metric.variance
@@ -170,7 +176,7 @@ class NetworkEngine(StochasticEngine):
             epoch=state["tuning"]["epoch"],
         )
         more = {"tuning": tuning.as_plain(), "scene": tuple(scene), "steps": steps, "phase": "burn-in", "chains": None}
-        state = state | more | {"autocorrelation_time": 1.0}
+        state = state | more | {"height": height, "autocorrelation_time": 1.0}
         return self._ready(state) if attempt == len(self._burn_ins) else state, Chunk("measure", 1, 1, 1)
 
     def _burn_in(self, state: State, limit: int) -> tuple[State, Chunk]:
@@ -182,11 +188,13 @@ class NetworkEngine(StochasticEngine):
         later = self._steps_of_sampling() + sum(map(sum, self._burn_ins[attempt + 1 :]))
         chunk = chunk_of(before, state, carry, sum(lengths))._replace(later=later)
         lost = np.asarray(carry.stopped) >= 0
+        if state["chains"]["drawn"] > drawn:
+            lost = lost | self._fallen(state, carry.state.position)
         if lost.any() and state["halvings"] < MOST_HALVINGS:
             # The curvature where they went is larger than where it was measured.
             shorter = tuple(step / 2 for step in state["steps"])
             return state | {"chains": None, "steps": shorter, "halvings": state["halvings"] + 1}, chunk
-        if lost.all():
+        if (np.asarray(carry.stopped) >= 0).all():
             raise SamplingError(
                 "All chains blew up in their burn-in. Take larger minibatches, or give a step_size: "
                 f"{state['steps'][1] / 10:.1g} is a tenth of the one that was tried last."
@@ -223,6 +231,12 @@ class NetworkEngine(StochasticEngine):
         return state, Chunk("stranded", 1, 1, 1, draws=tuple(map(one, range(self.num_chains))), finished=True)
 
     # What they have in common.
+
+    def _fallen(self, state: State, positions: Any) -> np.ndarray:
+        """Which chains are too far below the end of their training."""
+        network = self._target.model.network
+        most = MOST_FALL * self._target.num_data / network.temperature + MOST_FALL_A_WEIGHT * self._size
+        return ~(state["height"] - fisher.heights(self._programs, self._target, positions) < most)
 
     def _paces(self, scene: Landscape, total_noise: float) -> tuple[float, float]:
         """The long step and the short one."""

@@ -36,6 +36,8 @@ LEAST_PRECISION = 1e-2
 # Rows times weights of a product with the Hessian, and how many rows at least and at most.
 WORK, FEWEST_ROWS, MOST_ROWS = 5e8, 256, 16_384
 NUM_PRODUCTS = 20
+# Rows that say how high a chain is: to a nat a row, few will do.
+ROWS_OF_HEIGHT = 1024
 # Where every step takes all rows there is no minibatch: rows are then seen in batches of this size.
 SEEN_TOGETHER = 32
 
@@ -87,6 +89,17 @@ def stiffest(programs: Programs, target: Posterior, positions: Position, metric:
     words = seed.child("power").key_words()
     found = np.asarray(programs(_largest_curvature, count, target, positions, metric, words))
     return float(np.max(found[np.isfinite(found)], initial=1.0))
+
+
+def heights(programs: Programs, target: Posterior, positions: Position) -> np.ndarray:
+    """The log-density of each chain's position, estimated from evenly spread rows."""
+    index = evenly(target.num_data, min(ROWS_OF_HEIGHT, target.num_data))
+    rows: Batch = jax.tree.map(lambda array: array[index], target.data)
+    return np.asarray(programs(_heights, None, target.with_data(rows), positions, rows), np.float64)
+
+
+def _heights(_: None, target: Posterior, positions: Position, rows: Batch) -> jax.Array:
+    return jax.lax.map(lambda position: target.log_density(position, rows), positions)
 
 
 def _curvature_of_prior(_: None, target: Posterior, positions: Position) -> Position:
