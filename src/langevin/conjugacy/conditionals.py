@@ -74,6 +74,11 @@ class Conditionals:
         jax.eval_shape(find, self._like(num_rows), self._reader.like_given)
         self.blocks = _in_order(found[0])
         self.block_of = {site: block.name for block in self.blocks for site in block.sites}
+        # An indicator is read along its values first.
+        self._shapes = {
+            name: latent.shape if latent.values is None else (len(latent.values), *latent.shape)
+            for name, latent in self.latents.items()
+        }
         self._readings = {block.name: block.read for block in self.blocks}
 
     def __repr__(self) -> str:
@@ -95,7 +100,7 @@ class Conditionals:
             if statement.count is not None:
                 name = augmentation.auxiliary(statement.name)
                 families[name] = dataclasses.replace(self._reader.augmented[name], count=statement.count)
-        return Equations(products(terms, self.block_of), self._readings, families)
+        return Equations(products(terms, self.block_of, self._shapes), self._readings, families)
 
     def _like(self, count: int) -> Batch:
         return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), self.joint.data)

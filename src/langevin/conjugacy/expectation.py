@@ -6,6 +6,7 @@ product of expected statistics; at values of the sites it is the term itself, wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin.conjugacy.indexing import At, Label, Number, aligned, is_known
+from langevin.conjugacy.indexing import At, Label, Number, Taken, aligned, is_known, labels_of, same
 from langevin.conjugacy.polynomial import Polynomial
 from langevin.conjugacy.terms import Factor, Term
 
@@ -53,16 +54,19 @@ def contracted(numbers: Sequence[Number], kept: Sequence[Label] = ()) -> jax.Arr
     return jnp.einsum(*operands, [names[id(label)] for label in kept], optimize="greedy")
 
 
-def products(terms: Sequence[Term], block_of: Mapping[str, str]) -> list[Product]:
-    """Terms with their numbers summed over what no factor depends on; like terms as one.
+def products(
+    terms: Sequence[Term], block_of: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
+) -> list[Product]:
+    """Terms with their numbers summed as far as factors allow; like terms as one.
 
     Args:
         terms: Those of a scalar polynomial.
         block_of: For each site the name of its block.
+        shapes: For each site the shape that its accesses read.
     """
     found: dict[Any, list[Product]] = {}
     for term in terms:
-        product = _product(term, block_of)
+        product = _product(_tabulated(term, shapes), block_of)
         found.setdefault(_signature(product), []).append(product)
     return [one for group in found.values() for one in _joined(group)]
 
@@ -80,6 +84,61 @@ def _product(term: Term, block_of: Mapping[str, str]) -> Product:
     if size <= max(MOST_GROWTH * largest, ALWAYS) or not term.factors:
         numbers = (Number(contracted(numbers, kept), tuple(kept)),)
     return Product(numbers, factors)
+
+
+def _tabulated(term: Term, shapes: Mapping[str, tuple[int, ...]]) -> Term:
+    """The numbers of all rows that read the same elements of sites, as one: sums by group.
+
+    A label that factors read only through indices, `a[group[n]]`, becomes the labels of what they read, if there are
+    no more combinations of these than rows. So an update costs what there are groups, and not rows.
+    """
+    for label in Term((), term.factors).labels():
+        indices: list[tuple[Taken, int]] = []
+        places: dict[tuple[int, int], int] = {}
+        for at, factor in enumerate(term.factors):
+            for axis, access in enumerate(factor.access):
+                if not any(label is own for own in labels_of(access)):
+                    continue
+                if not isinstance(access, Taken) or len(access.labels) > 1:
+                    break
+                size = shapes[factor.site][axis]
+                known = (
+                    i for i, (other, other_size) in enumerate(indices) if same(access, other) and size == other_size
+                )
+                places[at, axis] = next(known, len(indices))
+                if places[at, axis] == len(indices):
+                    indices.append((access, size))
+            else:
+                continue
+            break
+        else:
+            if indices and math.prod(size for _, size in indices) <= label.size:
+                term = _summed_by(term, label, indices, places)
+    return term
+
+
+def _summed_by(
+    term: Term, label: Label, indices: list[tuple[Taken, int]], places: Mapping[tuple[int, int], int]
+) -> Term:
+    sizes = tuple(size for _, size in indices)
+    flat = jnp.ravel_multi_index([jnp.asarray(access.index) for access, _ in indices], sizes, mode="clip")
+    mine = [number for number in term.numbers if any(label is own for own in number.labels)]
+    rest = tuple(number for number in term.numbers if all(number is not own for own in mine))
+    mine = mine or [Number(np.ones(label.size), (label,))]
+    others: dict[int, Label] = {}
+    for number in mine:
+        others.update((id(own), own) for own in number.labels if own is not label)
+    kept = tuple(others.values())
+    rows = contracted(mine, (label, *kept))
+    made = tuple(Label(size) for size in sizes)
+    table = jax.ops.segment_sum(rows, flat, math.prod(sizes)).reshape(*sizes, *rows.shape[1:])
+    factors = []
+    for at, factor in enumerate(term.factors):
+        access = tuple(
+            At(made[places[at, axis]]) if (at, axis) in places else own for axis, own in enumerate(factor.access)
+        )
+        factors.append(factor._replace(access=access))
+    return Term((*rest, Number(table, (*made, *kept))), tuple(factors))
 
 
 def _signature(product: Product) -> Any:
