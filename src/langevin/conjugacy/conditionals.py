@@ -35,6 +35,8 @@ from langevin.posterior import Batch
 # How far the polynomial may be from what NumPyro says of the same point, relative to the sum of all sizes.
 MOST_DIFFERENCE = {4: 1e-3, 8: 1e-8}
 NUM_POINTS = 3
+# An update of one Gaussian takes the cube of its length.
+MOST_TOGETHER = 256
 
 
 class Conditionals:
@@ -46,6 +48,7 @@ class Conditionals:
         sites: Those whose conditionals are wanted, given the values of the others; None for all.
         blocks: See `lv.CAVI`.
         logistic: "polya-gamma" where logistic likelihoods get auxiliary sites that make them conjugate.
+        together: How long the vector is at most that several sites are put into, where it was not asked for.
 
     Attributes:
         latents: The latent sites.
@@ -59,6 +62,7 @@ class Conditionals:
         sites: tuple[str, ...] | None = None,
         blocks: Sequence[Sequence[str]] | str = "auto",
         logistic: str | None = None,
+        together: int = MOST_TOGETHER,
     ) -> None:
         self.joint, self.num_rows = joint, num_rows
         self._reader = Reader(joint, num_rows, sites, logistic)
@@ -68,7 +72,7 @@ class Conditionals:
 
         def find(batch: Batch, values: Any) -> int:
             statements = self._reader.statements(batch, values)
-            found.append(partition(chosen, statements, blocks, self._reader.augmented))
+            found.append(partition(chosen, statements, blocks, self._reader.augmented, together))
             return 0
 
         jax.eval_shape(find, self._like(num_rows), self._reader.like_given)
@@ -87,9 +91,9 @@ class Conditionals:
 
     @property
     def largest(self) -> int:
-        """About how many elements the largest array in an update has."""
-        likes = [like for block in self.blocks for like in block.family.like().values()]
-        return max(self.num_rows, *(math.prod(like.shape) for like in likes))
+        """About how many elements the largest array has that an update goes through one by one."""
+        likes = [like for block in self.blocks if block.local or block.values for like in block.family.like().values()]
+        return max((math.prod(like.shape) for like in likes), default=0)
 
     def at(self, batch: Batch, values: Mapping[str, Any] | None = None) -> Equations:
         """The log joint at these rows, and at values of the sites that have no block. For compiled code."""

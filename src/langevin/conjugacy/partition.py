@@ -28,8 +28,8 @@ from langevin.conjugacy.reading import Statement
 from langevin.conjugacy.terms import LOG, LOG1M, LOGDET, VALUE, Factor, Term
 from langevin.errors import ModelError, NotConjugateError, SettingError
 
-# The longest vector with a Gaussian of its own; and the longest that several sites are put into together.
-MOST_JOINT, MOST_TOGETHER = 2048, 512
+# The longest vector with a Gaussian of its own.
+MOST_JOINT = 2048
 
 
 class Use(NamedTuple):
@@ -44,6 +44,7 @@ def partition(
     statements: Sequence[Statement],
     asked: Sequence[Sequence[str]] | str = "auto",
     augmented: Mapping[str, PolyaGamma] | None = None,
+    together: int = 256,
 ) -> tuple[Block, ...]:
     """The blocks of the sites that the statements are polynomials in.
 
@@ -52,6 +53,7 @@ def partition(
         statements: The log-densities.
         asked: Names of sites that belong together; "auto" for what the log-density suggests, "sites" for each alone.
         augmented: Auxiliary sites, with their families.
+        together: How long the vector is at most that several sites are put into, where it was not asked for.
 
     Raises:
         ModelError: If a site is not conditionally conjugate.
@@ -69,7 +71,7 @@ def partition(
     layouts = {name: _layout(latents[name], uses[name]) for name in real}
     for name in real:
         _check_real(latents[name], uses[name], layouts[name])
-    for group in _together(real, latents, layouts, statements, asked):
+    for group in _together(real, latents, layouts, statements, asked, together):
         made = _gaussian(group, latents, layouts, statements)
         blocks[made.sites[0]] = made
     order = {name: place for place, name in enumerate(latents)}
@@ -240,6 +242,7 @@ def _together(
     layouts: Mapping[str, Layout],
     statements: Sequence[Statement],
     asked: Sequence[Sequence[str]] | str,
+    together: int,
 ) -> list[list[str]]:
     """Real sites in groups, each of which has one Gaussian."""
     meeting, apart = _meetings(set(real), statements)
@@ -253,7 +256,7 @@ def _together(
         b = next(group for group in groups if two in group)
         if a is b or any(frozenset((x, y)) in apart for x in a for y in b):
             continue
-        if _fits([*a, *b], latents, layouts, statements):
+        if _fits([*a, *b], latents, layouts, statements, together):
             groups = [group for group in groups if group is not a and group is not b] + [[*a, *b]]
     return groups
 
@@ -297,16 +300,20 @@ def _meetings(real: set[str], statements: Sequence[Statement]) -> tuple[set[tupl
 
 
 def _fits(
-    group: list[str], latents: Mapping[str, Latent], layouts: Mapping[str, Layout], statements: Sequence[Statement]
+    group: list[str],
+    latents: Mapping[str, Latent],
+    layouts: Mapping[str, Layout],
+    statements: Sequence[Statement],
+    together: int,
 ) -> bool:
     """Whether one Gaussian of several sites is affordable."""
     if len({latents[name].local for name in group}) > 1:
         return False
     if _alike(group, layouts, statements):
-        return sum(layouts[name].size for name in group) <= MOST_TOGETHER
+        return sum(layouts[name].size for name in group) <= together
     if any(layouts[name].chain is not None for name in group):
         return False
-    return sum(math.prod(latents[name].shape) for name in group) <= MOST_TOGETHER
+    return sum(math.prod(latents[name].shape) for name in group) <= together
 
 
 def _alike(group: list[str], layouts: Mapping[str, Layout], statements: Sequence[Statement]) -> bool:

@@ -24,7 +24,9 @@ from langevin.run.seeds import key_of
 if TYPE_CHECKING:
     from langevin.methods.conjugate import Gibbs
 
-MOST_BYTES_A_CHUNK, MOST_A_CHUNK = 100_000_000, 500
+MOST_A_CHUNK = 500
+# A sweep factors the precision of every Gaussian, and there are thousands of sweeps.
+MOST_TOGETHER = 64
 
 
 class GibbsEngine:
@@ -41,7 +43,9 @@ class GibbsEngine:
         self._method, self._plan, self._joint = method, plan, target
         self._float = jnp.result_type(float)
         with jax.enable_x64(True):
-            self._conditionals = Conditionals(target, target.num_data, None, method.blocks, method.logistic)
+            self._conditionals = Conditionals(
+                target, target.num_data, None, method.blocks, method.logistic, MOST_TOGETHER
+            )
             self._conditionals.check(plan.seed.child("check"), as_double(target.rows))
         self._programs = Programs(lambda: None, self._conditionals.largest)
         reports = Reports(self._conditionals, plan)

@@ -29,6 +29,16 @@ def inverse_root(matrix: jax.Array) -> jax.Array:
     return solve_triangular(root, identity, lower=True)
 
 
+def drawn(matrix: jax.Array, vector: jax.Array, noise: jax.Array) -> jax.Array:
+    """P^{-1} h, and noise with covariance P^{-1}: of large matrices without their inverse."""
+    if matrix.shape[-1] <= LARGEST_WRITTEN_OUT:
+        root = _written_out(matrix)
+        return coloured(root, whitened(root, vector) + noise)
+    root = jnp.linalg.cholesky(matrix)
+    white = solve_triangular(root, vector[..., None], lower=True) + noise[..., None]
+    return solve_triangular(root, white, lower=True, trans=1)[..., 0]
+
+
 def log_det(inverse_root: jax.Array) -> jax.Array:
     """The logarithm of the determinant of P."""
     return -2 * jnp.sum(jnp.log(jnp.diagonal(inverse_root, axis1=-2, axis2=-1)), axis=-1)

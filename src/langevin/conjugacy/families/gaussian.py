@@ -58,9 +58,8 @@ class Gaussian(Family):
 
     def sample(self, key: jax.Array, eta: Statistics) -> jax.Array:
         """A draw."""
-        root = _root(eta)
         noise = jax.random.normal(key, eta["x"].shape, eta["x"].dtype)
-        return definite.coloured(root, definite.whitened(root, eta["x"]) + noise)
+        return definite.drawn(definite.from_halves(eta["xx"]), eta["x"], noise)
 
     def proper(self, eta: Statistics) -> jax.Array:
         """Whether every precision is positive definite."""
