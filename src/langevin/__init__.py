@@ -19,11 +19,12 @@ if TYPE_CHECKING:
         LangevinError,
         LangevinWarning,
         ModelError,
+        NotConjugateError,
         SamplingError,
         SettingError,
         StoreError,
     )
-    from langevin.inference import elbo_gradients, fit, resume
+    from langevin.inference import elbo_gradients, fit, resume, show_conditionals
     from langevin.kernels.schedules import Constant, CosineCycles, Polynomial
     from langevin.methods import (
         CAVI,
@@ -74,6 +75,7 @@ _HOMES = {
     "LangevinWarning": "langevin.errors",
     "MAP": "langevin.methods",
     "ModelError": "langevin.errors",
+    "NotConjugateError": "langevin.errors",
     "Network": "langevin.models.networks.network",
     "Polynomial": "langevin.kernels.schedules",
     "Posterior": "langevin.posterior",
@@ -98,6 +100,7 @@ _HOMES = {
     "load": "langevin.store",
     "prior_predictive": "langevin.predicting.prior",
     "resume": "langevin.inference",
+    "show_conditionals": "langevin.inference",
 }
 
 _ROOMS = {
@@ -136,6 +139,7 @@ __all__ = [
     "Laplace",
     "ModelError",
     "Network",
+    "NotConjugateError",
     "Polynomial",
     "Posterior",
     "RMSprop",
@@ -152,6 +156,7 @@ __all__ = [
     "load",
     "prior_predictive",
     "resume",
+    "show_conditionals",
 ]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
+import numpy as np
 
 from langevin import checks, spelling
 from langevin.continuing import check_same, keep_of, method_of
@@ -15,10 +16,11 @@ from langevin.data.batches import Batches, Layout
 from langevin.data.table import Missing
 from langevin.engines.estimates import Gradients, gradients_of
 from langevin.errors import SettingError
-from langevin.methods import BY_NAME, VI, Method, as_method, describe
+from langevin.methods import BY_NAME, CAVI, VI, Method, as_method, describe
 from langevin.models.arguments import brought
 from langevin.models.build import target_of
 from langevin.models.density import Density
+from langevin.models.joint import Joint
 from langevin.models.networks.keeping import settled
 from langevin.models.program import Noncentred, as_noncentred
 from langevin.naming import coords_asked, dims_asked
@@ -274,3 +276,59 @@ def elbo_gradients(
     if batches is not None:
         objective = objective.with_data(Layout(batches, target.data, root.child("rows")).at(0)[0])
     return gradients_of(method, objective, batches, parameters, num_samples, root)
+
+
+@functools.partial(spelling.checked, name="show_conditionals")
+def show_conditionals(
+    model: Callable[..., Any],
+    data: Any = None,
+    *,
+    constants: Mapping[str, Any] | None = None,
+    rows: str | tuple[str, ...] | None = None,
+    blocks: Any = "auto",
+    logistic: Literal["polya-gamma"] | None = None,
+) -> None:
+    """Prints the complete conditional of each block of sites, as it is derived from a program.
+
+    `lv.Gibbs` draws from these; for coordinate ascent (`lv.CAVI`), the sites on the right stand for what q expects of
+    them: `m[i]^2` for the expectation of the square.
+
+    Args:
+        model: A NumPyro program.
+        data: As in `fit`.
+        constants: As in `fit`.
+        rows: As in `fit`.
+        blocks: As in `lv.CAVI`.
+        logistic: As in `lv.CAVI`.
+
+    Raises:
+        NotConjugateError: Names the site that has no conditional of a known family, and what stands in the way.
+
+    Example:
+        >>> import langevin as lv, numpy as np, numpyro, numpyro.distributions as dist
+        >>> def normal(x):
+        ...     mean = numpyro.sample("mean", dist.Normal(0.0, 10.0))
+        ...     precision = numpyro.sample("precision", dist.Gamma(2.0, 1.0))
+        ...     with numpyro.plate("rows", len(x)):
+        ...         numpyro.sample("x", dist.Normal(mean, precision**-0.5), obs=x)
+        >>> lv.show_conditionals(normal, {"x": np.arange(10.0)})
+        mean | rest ~ Normal
+            precision = 0.01 + 10 precision
+            precision * mean = sum_n precision x[n]
+        <BLANKLINE>
+        precision | rest ~ Gamma
+            concentration = 7
+            rate = 1 + 5 mean^2 - sum_n mean x[n] + 0.5 sum_n x[n]^2
+    """
+    from langevin.conjugacy.conditionals import Conditionals
+
+    check_surroundings("show_conditionals", constants)
+    method = CAVI(blocks=blocks, logistic=logistic)
+    table, constants = brought(model, data, constants or {})
+    target = target_of(
+        model, table, constants=constants, rows=rows, noncentred=False, needs=method.needs, minibatch=False
+    )
+    assert isinstance(target, Joint)
+    with jax.enable_x64(True):
+        conditionals = Conditionals(target, target.num_data, None, method.blocks, method.logistic)
+        print(conditionals.written(jax.tree.map(np.asarray, target.rows)))

@@ -28,6 +28,7 @@ from langevin.conjugacy.families import Family
 from langevin.conjugacy.latents import Latent
 from langevin.conjugacy.partition import partition
 from langevin.conjugacy.reading import Reader
+from langevin.conjugacy.writing import Writer
 from langevin.errors import ModelError
 from langevin.models.joint import Joint
 from langevin.posterior import Batch
@@ -105,6 +106,18 @@ class Conditionals:
                 name = augmentation.auxiliary(statement.name)
                 families[name] = dataclasses.replace(self._reader.augmented[name], count=statement.count)
         return Equations(products(terms, self.block_of, self._shapes), self._readings, families)
+
+    def written(self, batch: Batch) -> str:
+        """The conditionals in words and formulas."""
+        terms = [term for one in self._reader.statements(batch) for term in terms_of(one.log_density)]
+        return Writer(terms, [self._block(name) for name in self._first_sites()], batch).written()
+
+    def _first_sites(self) -> list[str]:
+        """The blocks in the order of the program."""
+        return list(dict.fromkeys(self.block_of[name] for name in self.latents))
+
+    def _block(self, name: str) -> Block:
+        return next(block for block in self.blocks if block.name == name)
 
     def _like(self, count: int) -> Batch:
         return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), self.joint.data)
