@@ -23,6 +23,9 @@ SUPPORTS: tuple[tuple[Any, str], ...] = (
     (constraints.simplex, "simplex"),
     (constraints.positive_definite, "matrix"),
 )
+# Of what is always positive: powers and logarithms of it are terms. `positive interval` has no family.
+POSITIVE_INTERVAL = "positive interval"
+POSITIVE = ("positive", "unit", "simplex", POSITIVE_INTERVAL)
 
 
 class Latent(NamedTuple):
@@ -31,7 +34,8 @@ class Latent(NamedTuple):
     Attributes:
         name: Its name.
         shape: The shape of its value.
-        support: "real", "positive", "unit", "simplex", "matrix", "discrete", or NumPyro's name of another.
+        support: "real", "positive", "unit", "simplex", "matrix", "discrete", "positive interval", or NumPyro's name of
+            another.
         values: What a discrete one can be.
         place: For a discrete one, how far its axis of values is to the left of the plates, from 1.
         place_before: The same for its values at the step before, in a `scan`; 0 outside.
@@ -91,7 +95,8 @@ def support_name(distribution: Any, discrete: bool) -> str:
             return name
     ends = [_number(getattr(support, end, None)) for end in ("lower_bound", "upper_bound")]
     named = {(0.0, 1.0): "unit", (0.0, None): "positive"}
-    return named.get((ends[0], ends[1]), type(support).__name__.strip("_"))
+    positive = ends[0] is not None and ends[0] >= 0.0
+    return named.get((ends[0], ends[1]), POSITIVE_INTERVAL if positive else type(support).__name__.strip("_"))
 
 
 def _number(bound: Any) -> float | None:

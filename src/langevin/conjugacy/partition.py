@@ -105,7 +105,7 @@ def _own(latent: Latent, uses: list[Use], augmented: PolyaGamma | None) -> Block
         )
     for use in uses:
         if len(use.factors) > 1:
-            what = "is multiplied by another element of itself, or by its own logarithm"
+            what = "multiplies it by another element of itself, or by its own logarithm"
             raise _refused(use.statement, [latent.name], what, said=True)
     family = known[latent.support](latent, uses)
     return Block(latent.name, (latent.name,), family, local=latent.local)
@@ -369,8 +369,12 @@ def _refused(statement: Statement, sites: Sequence[str], reason: str, said: bool
     verb = "is" if len(sites) == 1 else "are"
     which = f"Site {listed}" if len(sites) == 1 else f"Sites {listed}"
     where = f"the log-density of {statement.name!r} ({statement.distribution})"
-    what = f"{where} {reason}" if said else f"{where} has {reason} {'of it' if len(sites) == 1 else 'of them'}"
-    what = what.replace("its value itself of it", "its value itself")
+    if said:
+        what = f"{where} {reason}"
+    elif reason.startswith("its "):
+        what = f"{where} has {reason}"
+    else:
+        what = f"{where} has {reason} {'of it' if len(sites) == 1 else 'of them'}"
     hint = ""
     if statement.distribution in ("BernoulliLogits", "BinomialLogits"):
         hint = ' Logistic likelihoods have conjugate sites with logistic="polya-gamma".'

@@ -22,7 +22,7 @@ from langevin.conjugacy.densities import DENSITIES, arguments_of
 from langevin.conjugacy.families import PolyaGamma
 from langevin.conjugacy.indexing import At, Label, Taken
 from langevin.conjugacy.interpreter import Interpreter
-from langevin.conjugacy.latents import Latent, peeled, support_name, values_of
+from langevin.conjugacy.latents import POSITIVE, Latent, peeled, support_name, values_of
 from langevin.conjugacy.polynomial import Opaque, Polynomial
 from langevin.conjugacy.stepping import FIRST, LATER, Inside, Unrolled
 from langevin.conjugacy.terms import INDICATOR, Factor, Term
@@ -117,9 +117,7 @@ class Reader:
             elif latent.values is not None:
                 symbols[name] = self._side_by_side(latent)
             else:
-                symbols[name] = poly.variable(
-                    name, latent.shape, positive=latent.support in ("positive", "unit", "simplex")
-                )
+                symbols[name] = poly.variable(name, latent.shape, positive=latent.support in POSITIVE)
         leaves = jax.tree.leaves((symbols, batch, self._joint.fixed), is_leaf=poly.is_symbolic)
         outputs = iter(Interpreter().run(self._jaxpr, leaves))
         statements = []

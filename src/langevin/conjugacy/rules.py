@@ -38,6 +38,8 @@ WORDS = {
     "lt": "a comparison",
     "ge": "a comparison",
     "le": "a comparison",
+    "eq": "a comparison",
+    "ne": "a comparison",
     "reduce_max": "a maximum",
     "reduce_prod": "a product over an axis",
     "cumprod": "a cumulative product",

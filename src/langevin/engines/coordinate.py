@@ -138,7 +138,7 @@ class CoordinateEngine:
     def _search(self, state: State, limit: int) -> tuple[State, Chunk]:
         climb, count = Climb(**state["climb"]), min(limit, SWEEPS_OF_SEARCH - state["sweep"])
         static = _Restarts(self._conditionals, self._side_by_side)
-        arguments = self._joint.rows, climb, np.asarray(count, np.int32), self._method.tolerance
+        arguments = self._joint.rows, climb, np.asarray(count, np.int32), self._tolerance
         climb, bounds, _ = jax.tree.map(np.asarray, self._programs(_searched, static, *arguments))
         sweep = state["sweep"] + count
         # A start that has settled stays where it is.
