@@ -77,7 +77,6 @@ _HOMES = {
     "ModelError": "langevin.errors",
     "NotConjugateError": "langevin.errors",
     "Network": "langevin.models.networks.network",
-    "NotConjugateError": "langevin.errors",
     "Polynomial": "langevin.kernels.schedules",
     "Posterior": "langevin.posterior",
     "RMSprop": "langevin.methods",

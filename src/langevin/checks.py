@@ -31,6 +31,14 @@ def count(name: str, setting: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def names(name: str, setting: str, value: Any) -> tuple[str, ...]:
+    """Names as a tuple; one alone stands for itself."""
+    listed = (value,) if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed):
+        raise SettingError(f"`{name}`: `{setting}` must be names of sites; got {value!r}.")
+    return tuple(listed)
+
+
 def path(name: str, setting: str, value: Any) -> None:
     """The value is a path, or None."""
     if not isinstance(value, str | os.PathLike | None):

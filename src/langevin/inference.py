@@ -56,6 +56,7 @@ def fit(
     dims: Mapping[str, Any] | None = None,
     coords: Mapping[str, Any] | None = None,
     noncentred: Noncentred = "auto",
+    collapse: str | tuple[str, ...] = (),
     num_chains: int | None = None,
     num_warmup: int | None = None,
     num_draws: int | None = None,
@@ -90,6 +91,8 @@ def fit(
         noncentred: Sites of the program whose noise is inferred, in place of the site itself (see
             `langevin.models.centring`). True for every site that has a location and scale, False for none; "auto" for
             what suits each element of the sites whose scale is unknown itself.
+        collapse: Sites of the program to integrate out, in closed form, before the method runs (see
+            `lv.show_conditionals` for those that can be). They are drawn back from their conditionals.
         num_chains: Chains; they run side by side. By default 4 (of `MAP` on a network 1).
         num_warmup: Draws of each chain, on average, that an exact method adapts with: by default 1000. With stochastic
             gradients and a step size that is given, steps to burn in; a schedule starts anew with the draws. With
@@ -149,6 +152,7 @@ def fit(
         missing=missing,
         dims=dims_asked(dims),
         coords=coords_asked(coords),
+        collapse=checks.names("fit", "collapse", collapse),
     )
     keep = as_keep(keep)
     table, constants = brought(model, data, constants or {}, missing, minibatch=asked.batches is not None)

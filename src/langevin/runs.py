@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from langevin.contracts import Engine, Group, Outcome, Plan, State, Target
+from langevin.contracts import Engine, Group, Needs, Outcome, Plan, State, Target
 from langevin.data.batches import Batches
 from langevin.data.levels import Label
 from langevin.data.table import Missing, Table
@@ -23,6 +23,7 @@ from langevin.geometry.starts import starting_at
 from langevin.methods import describe
 from langevin.methods.base import Method
 from langevin.models.build import target_of
+from langevin.models.joint import Joint
 from langevin.models.networks.keeping import Outputs, source_of_network
 from langevin.models.networks.network import Network
 from langevin.models.program import Noncentred
@@ -62,6 +63,7 @@ class Asked(NamedTuple):
     missing: Missing = "error"
     dims: Mapping[str, Sequence[str]] = {}
     coords: Mapping[str, Sequence[Label]] = {}
+    collapse: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """With the minibatches spelled out."""
@@ -196,6 +198,7 @@ class Run(NamedTuple):
             "num_warmup": self.plan.num_warmup,
             "num_draws": num_draws,
             "noncentred": self.asked.noncentred,
+            "collapsed": self.asked.collapse,
             "batches": None if self.plan.batches is None else vars(self.plan.batches),
             "num_data": self.target.num_data,
             "observed": self.target.observed,
@@ -280,7 +283,7 @@ def prepared(
     method.check(plan)
     asked = asked._replace(num_chains=plan.num_chains, num_draws=plan.num_draws)
     target = target_of(
-        model,
+        _collapsed(model, table, constants, asked) if asked.collapse else model,
         table,
         constants=constants,
         rows=asked.rows,
@@ -299,6 +302,19 @@ def prepared(
         target, plan = starting_at(target, flat), plan._replace(init=flat)
     names = names_of(target, keep, table.levels, asked.dims, asked.coords)
     return Run(asked, table, constants, method, target, plan, method.engine(target, plan), model, names)
+
+
+def _collapsed(model: Any, table: Table, constants: Mapping[str, Any], asked: Asked) -> Any:
+    """The program without the sites that are to be integrated out."""
+    from langevin.conjugacy.collapsing import collapsed
+
+    if asked.batches is not None:
+        raise SettingError("`collapse` integrates over sites given all rows. Leave `batch_size` out.")
+    joint = target_of(
+        model, table, constants=constants, rows=asked.rows, noncentred=False, needs=Needs("joint"), minibatch=False
+    )
+    assert isinstance(joint, Joint)
+    return collapsed(joint, asked.collapse, Seed(asked.seed))
 
 
 def _plan(method: Method, asked: Asked, batches: Batches | None, keep: Keep, network_size: int) -> Plan:

@@ -16,8 +16,20 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 OF_FIT = (
-    *("model", "data", "method", "constants", "rows", "missing", "dims", "coords", "noncentred", "num_chains"),
-    *("num_warmup", "num_draws", "thin", "batch_size", "seed", "init", "progress", "cache", "store", "keep"),
+    *("model", "data", "method", "constants", "rows", "missing", "dims", "coords", "noncentred", "collapse"),
+    *(
+        "num_chains",
+        "num_warmup",
+        "num_draws",
+        "thin",
+        "batch_size",
+        "seed",
+        "init",
+        "progress",
+        "cache",
+        "store",
+        "keep",
+    ),
     "max_seconds",
 )
 # What PyMC, Stan, NumPyro, Bambi and PyTorch call it.

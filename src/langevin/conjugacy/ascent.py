@@ -226,6 +226,11 @@ def estimate(
     return value
 
 
+def blank(block: Block) -> dict[str, jax.Array]:
+    """Statistics of nothing: where F has what does not depend on the block."""
+    return {name: jnp.zeros(like.shape) for name, like in block.family.like().items()}
+
+
 def named(blocks: Sequence[Block], naturals: Mapping[str, Any]) -> dict[str, dict[str, jax.Array]]:
     """For each block its q, by the names of NumPyro's arguments."""
     return {block.name: block.family.described(naturals[block.name]) for block in blocks}

@@ -9,7 +9,6 @@ ascent on both is the bound of Jaakkola and Jordan (2000).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -43,7 +42,6 @@ def compared(
     conditionals: Conditionals,
     generator: np.random.Generator,
     batch: Batch,
-    values: Mapping[str, Any] | None,
     count: int,
 ) -> tuple[np.ndarray, np.ndarray, np.dtype]:
     """At random points, how far the polynomial is from the program's own log joint, and how large its parts are.
@@ -55,10 +53,9 @@ def compared(
     hidden = {auxiliary(name) for name in joint.observed}
 
     def both(drawn: Any, batch: Batch) -> Any:
-        whole = {**(values or {}), **drawn}
-        equations = conditionals.at(batch, values)
+        equations = conditionals.at(batch, {name: drawn[name] for name in drawn if name not in conditionals.block_of})
         statistics = {
-            block.name: block.family.statistics(block.to_value(whole))
+            block.name: block.family.statistics(block.to_value(drawn))
             for block in conditionals.blocks
             if not set(block.sites) & hidden
         }
@@ -71,7 +68,7 @@ def compared(
                 statistics[block.name] = family.expected(eta)
                 extra = extra + family.entropy(eta)
         own = equations.log_joint(statistics) + extra
-        trace = joint.trace(joint.function, batch, whole, jax.random.key(0))
+        trace = joint.trace(joint.function, batch, drawn, jax.random.key(0))
         terms = [
             jnp.sum(joint.scale(site, batch) * outline.unscaled_log_prob(site))
             for site in trace.values()
@@ -82,11 +79,7 @@ def compared(
 
     found = []
     for _ in range(count):
-        drawn = {
-            name: random_value(latent, generator)
-            for name, latent in latents.items()
-            if name in conditionals.block_of and name not in hidden
-        }
+        drawn = {name: random_value(latent, generator) for name, latent in latents.items() if name not in hidden}
         found.append([np.asarray(part) for part in run(both, drawn, batch)])
     difference, size, own = (np.stack(part) for part in zip(*found, strict=True))
     return difference, size, own.dtype

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from langevin.conjugacy import augmentation
@@ -32,6 +31,7 @@ from langevin.conjugacy.writing import Writer
 from langevin.errors import ModelError
 from langevin.models.joint import Joint
 from langevin.posterior import Batch
+from langevin.run.seeds import Seed
 
 # How far the polynomial may be from what NumPyro says of the same point, relative to the sum of all sizes.
 MOST_DIFFERENCE = {4: 1e-3, 8: 1e-8}
@@ -126,13 +126,13 @@ class Conditionals:
         """The statistics of all blocks at values of their sites."""
         return {block.name: block.family.statistics(block.to_value(values)) for block in self.blocks}
 
-    def check(self, seed: Any, batch: Batch, values: Mapping[str, Any] | None = None) -> None:
+    def check(self, seed: Seed, batch: Batch) -> None:
         """Checks at random points that the polynomial is the log joint density that NumPyro computes.
 
         Raises:
             ModelError: If it is not: better no fit than a wrong one.
         """
-        difference, size, dtype = augmentation.compared(self, seed.generator(), batch, values, NUM_POINTS)
+        difference, size, dtype = augmentation.compared(self, seed.generator(), batch, NUM_POINTS)
         if not np.all(np.abs(difference) <= MOST_DIFFERENCE[dtype.itemsize] * (size + 1)):
             raise ModelError(
                 "The log-density that was read off the program is not the one that it computes (they differ by "
@@ -162,6 +162,14 @@ class Equations:
         chosen = [product for product in self._products if without is None or without not in product.blocks]
         return total(chosen, self._readings, statistics)
 
+    def meeting(self) -> tuple[str, str] | None:
+        """Two blocks that are multiplied with one another, if there are any."""
+        for product in self._products:
+            if len(product.blocks) > 1:
+                one, two = sorted(product.blocks)[:2]
+                return one, two
+        return None
+
     def natural(self, name: str, statistics: Statistics) -> dict[str, jax.Array]:
         """The natural parameters of a block's conditional: dF / dt."""
         chosen = [product for product in self._products if name in product.blocks]
@@ -181,8 +189,3 @@ def _in_order(blocks: Sequence[Block]) -> tuple[Block, ...]:
         return bool(block.values), place
 
     return tuple(blocks[place] for place in sorted(range(len(blocks)), key=key))
-
-
-def zeros(block: Block) -> dict[str, jax.Array]:
-    """Statistics of nothing."""
-    return {name: jnp.zeros(like.shape, like.dtype) for name, like in block.family.like().items()}

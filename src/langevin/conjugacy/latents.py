@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import jax.core
 import jax.numpy as jnp
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
@@ -43,6 +44,7 @@ class Latent(NamedTuple):
         local: Whether each row has its own.
         time: The axis, from the left, that a `scan` runs along; None outside.
         distribution: The name of its distribution.
+        constraint: NumPyro's constraint of its support; None if it is discrete, or depends on other sites.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Latent(NamedTuple):
     local: bool
     time: int | None
     distribution: str
+    constraint: Any = None
 
 
 def peeled(distribution: Any) -> tuple[Any, Any]:
@@ -107,3 +110,12 @@ def _number(bound: Any) -> float | None:
         return float(bound)
     except (TypeError, *ASKS_FOR_VALUES):
         return math.nan
+
+
+def constraint_of(distribution: Any) -> Any:
+    """The support of a continuous distribution, if it is the same whatever the values of other sites are."""
+    support = distribution.support
+    support = getattr(support, "base_constraint", support) if isinstance(support, constraints.independent) else support
+    if support.is_discrete or any(isinstance(leaf, jax.core.Tracer) for leaf in vars(support).values()):
+        return None
+    return support

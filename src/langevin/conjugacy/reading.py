@@ -22,7 +22,7 @@ from langevin.conjugacy.densities import DENSITIES, arguments_of
 from langevin.conjugacy.families import PolyaGamma
 from langevin.conjugacy.indexing import At, Label, Taken
 from langevin.conjugacy.interpreter import Interpreter
-from langevin.conjugacy.latents import POSITIVE, Latent, peeled, support_name, values_of
+from langevin.conjugacy.latents import POSITIVE, Latent, constraint_of, peeled, support_name, values_of
 from langevin.conjugacy.polynomial import Opaque, Polynomial
 from langevin.conjugacy.stepping import FIRST, LATER, Inside, Unrolled
 from langevin.conjugacy.terms import INDICATOR, Factor, Term
@@ -272,6 +272,7 @@ class Reader:
                     any(plate in structure.row_plates for plate in in_plates.values()),
                     time,
                     type(peeled(site["fn"])[0]).__name__,
+                    constraint_of(site["fn"]),
                 )
             return 0
 
