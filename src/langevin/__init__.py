@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from langevin.calibration.calibrate import calibrate
     from langevin.calibration.report import Calibration
     from langevin.data.batches import Batches
+    from langevin.data.pieces import Pieces
     from langevin.errors import (
         DataError,
         LangevinError,
@@ -77,6 +78,7 @@ _HOMES = {
     "ModelError": "langevin.errors",
     "NotConjugateError": "langevin.errors",
     "Network": "langevin.models.networks.network",
+    "Pieces": "langevin.data.pieces",
     "Polynomial": "langevin.kernels.schedules",
     "Posterior": "langevin.posterior",
     "RMSprop": "langevin.methods",
@@ -140,6 +142,7 @@ __all__ = [
     "ModelError",
     "Network",
     "NotConjugateError",
+    "Pieces",
     "Polynomial",
     "Posterior",
     "RMSprop",

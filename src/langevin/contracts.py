@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import jax
 
     from langevin.data.batches import Batches
+    from langevin.data.pieces import Pieces
     from langevin.run.keep import Keep
     from langevin.run.seeds import Seed
 
@@ -99,10 +100,12 @@ class Needs(NamedTuple):
             "either" for the density where the program has one, and else the sites.
         minibatches: "none" if every step takes all rows; "any"; or "independent", if minibatches must be independent
             from step to step.
+        in_memory: Whether all rows must be in memory.
     """
 
     target: Literal["density", "joint", "either"] = "density"
     minibatches: Literal["none", "any", "independent"] = "any"
+    in_memory: bool = True
 
 
 class Plan(NamedTuple):
@@ -119,6 +122,7 @@ class Plan(NamedTuple):
         init: Flat positions (draws, size) of an earlier fit to start from; None for starts of the model's own.
         warmup_asked: Whether `num_warmup` was asked for, and is not only the usual number.
         network_size: How many weights the model has, if it is a network; else 0.
+        pieces: The rows, if they are read in pieces; the target then has the first piece only.
     """
 
     num_chains: int
@@ -131,6 +135,7 @@ class Plan(NamedTuple):
     init: np.ndarray | None = None
     warmup_asked: bool = False
     network_size: int = 0
+    pieces: Pieces | None = None
 
 
 class Method(Protocol):

@@ -13,6 +13,7 @@ import numpy as np
 from langevin import checks, spelling
 from langevin.continuing import check_same, keep_of, method_of
 from langevin.data.batches import Batches, Layout
+from langevin.data.pieces import Pieces
 from langevin.data.table import Missing
 from langevin.engines.estimates import Gradients, gradients_of
 from langevin.errors import SettingError
@@ -76,7 +77,8 @@ def fit(
 
     Args:
         model: A NumPyro program, called with `data` and `constants` as keywords; or an `lv.Density`.
-        data: A dict of arrays, or a frame of pandas, polars or Arrow. The leading axis is the rows. A program gets the
+        data: A dict of arrays, or a frame of pandas, polars or Arrow; or `lv.Pieces` of rows that do not fit into
+            memory, for methods that take these. The leading axis is the rows. A program gets the
             columns that its arguments name, and the others are left alone. Names become codes, and an argument
             `num_carrier` is the number of levels of the column `carrier` (see docs/inputs.md).
         method: A method such as `lv.SGLD()`, or its name in lower case.
@@ -154,10 +156,11 @@ def fit(
         coords=coords_asked(coords),
         collapse=checks.names("fit", "collapse", collapse),
     )
-    keep = as_keep(keep)
+    keep, pieces = as_keep(keep), data if isinstance(data, Pieces) else None
+    data = data if pieces is None else pieces.columns(0)
     table, constants = brought(model, data, constants or {}, missing, minibatch=asked.batches is not None)
     keep = settled(keep, model, table, constants)
-    run = prepared(model, table, method, asked, keep, constants, init)
+    run = prepared(model, table, method, asked, keep, constants, init, pieces)
     if store is None:
         return run.into_memory(progress, max_seconds)
     created = Store.create(store, run.record(), run.engine.num_chains, run.plan.init)
@@ -216,9 +219,11 @@ def resume(
                 f"got {num_draws}."
             )
         asked = asked._replace(num_draws=num_draws)
+    pieces = data if isinstance(data, Pieces) else None
+    data = data if pieces is None else pieces.columns(0)
     table, constants = brought(model, data, constants or {}, asked.missing, minibatch=asked.batches is not None)
     kept = keep_of(record, None if keep is None else settled(as_keep(keep), model, table, constants))
-    run = prepared(model, table, method, asked, kept, constants, opened.init)
+    run = prepared(model, table, method, asked, kept, constants, opened.init, pieces)
     now = run.record()
     check_same(record, now)
     opened.renew(now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -16,6 +17,7 @@ import numpy as np
 from langevin.contracts import Engine, Group, Needs, Outcome, Plan, State, Target
 from langevin.data.batches import Batches
 from langevin.data.levels import Label
+from langevin.data.pieces import Pieces
 from langevin.data.table import Missing, Table
 from langevin.earlier import CENTRING, positions_of
 from langevin.errors import LangevinWarning, SettingError
@@ -255,6 +257,7 @@ def prepared(
     keep: Keep,
     constants: Mapping[str, Any],
     init: Fit | np.ndarray | None,
+    pieces: Pieces | None = None,
 ) -> Run:
     """Walks from what a user brings to an engine.
 
@@ -266,11 +269,15 @@ def prepared(
         keep: What is kept of a draw.
         constants: Arguments of the program that are passed whole.
         init: An earlier fit to start from, or its flat positions.
+        pieces: All rows, if they are read in pieces; the table then is the first piece.
 
     Raises:
         LangevinError: A sentence, if something does not go together.
     """
     needs, batches = method.needs, asked.batches
+    if pieces is not None and (needs.in_memory or batches is None):
+        what = "holds all rows in memory" if needs.in_memory else "needs a `batch_size` for rows that come in pieces"
+        raise SettingError(f"`{type(method).__name__}` {what}. lv.CAVI with `batch_size` takes lv.Pieces.")
     if batches is not None:
         if needs.minibatches == "none":
             raise SettingError(
@@ -280,6 +287,7 @@ def prepared(
         batches.check(table.num_rows)
         batches = batches.resolved(table.num_rows, needs.minibatches == "independent")
     plan = _plan(method, asked, batches, keep, model.num_weights if isinstance(model, Network) else 0)
+    plan = plan._replace(pieces=pieces)
     method.check(plan)
     asked = asked._replace(num_chains=plan.num_chains, num_draws=plan.num_draws)
     target = target_of(
@@ -291,6 +299,8 @@ def prepared(
         needs=needs,
         minibatch=batches is not None,
     )
+    if pieces is not None:
+        target = dataclasses.replace(target, num_data=pieces.num_rows)
     if init is not None:
         from langevin.result import Fit
 

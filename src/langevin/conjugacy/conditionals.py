@@ -96,11 +96,17 @@ class Conditionals:
         likes = [like for block in self.blocks if block.local or block.values for like in block.family.like().values()]
         return max((math.prod(like.shape) for like in likes), default=0)
 
-    def at(self, batch: Batch, values: Mapping[str, Any] | None = None) -> Equations:
-        """The log joint at these rows, and at values of the sites that have no block. For compiled code."""
+    def at(self, batch: Batch, values: Mapping[str, Any] | None = None, *, as_all: bool = False) -> Equations:
+        """The log joint at these rows, and at values of the sites that have no block. For compiled code.
+
+        Args:
+            batch: Rows.
+            values: Of the sites that have no block.
+            as_all: Whether these count as all rows there are, and nothing is scaled.
+        """
         terms = []
         families = {block.name: block.family for block in self.blocks}
-        for statement in self._reader.statements(batch, values):
+        for statement in self._reader.statements(batch, values, as_all=as_all):
             terms += terms_of(statement.log_density)
             if statement.count is not None:
                 name = augmentation.auxiliary(statement.name)

@@ -101,12 +101,15 @@ class Reader:
         self._jaxpr = jax.make_jaxpr(self._arguments)(like, batch, joint.fixed)
         self._augment()
 
-    def statements(self, batch: Batch, values: Mapping[str, Any] | None = None) -> list[Statement]:
+    def statements(
+        self, batch: Batch, values: Mapping[str, Any] | None = None, *, as_all: bool = False
+    ) -> list[Statement]:
         """The log-densities of all sites at these rows.
 
         Args:
             batch: Rows.
             values: Of the sites that are not symbolic.
+            as_all: Whether these count as all rows there are, and nothing is scaled.
         """
         symbols: dict[str, Any] = {}
         for name, latent in self.latents.items():
@@ -123,7 +126,8 @@ class Reader:
         statements = []
         for site in self._sites:
             given = {name: next(outputs) for name in site.given}
-            scale = self._scale(site, given.pop("_scale", None), batch)
+            scale = given.pop("_scale", None)
+            scale = scale if as_all else self._scale(site, scale, batch)
             statements.append(self._statement(site, given, scale))
         return statements
 

@@ -131,20 +131,23 @@ class Layout:
         batches: How minibatches are drawn.
         data: The rows, in their own order.
         seed: Of all orders.
+
+    Attributes:
+        num_rows: How many rows there are.
     """
 
     def __init__(self, batches: Batches, data: Batch, seed: Seed) -> None:
         self._columns = {name: np.asarray(column) for name, column in data.items()}
-        self._num_data = len(next(iter(self._columns.values())))
+        self.num_rows = len(next(iter(self._columns.values())))
         self._batches, self._seed = batches, seed
         self._number, self._data = -1, data
 
     def at(self, step: int) -> tuple[Batch, int]:
         """The rows in the order that they have at a step, and how many steps they keep it from there."""
-        period = self._batches.reshuffle_period(self._num_data)
+        period = self._batches.reshuffle_period(self.num_rows)
         number, since = divmod(step, period) if self._batches.order != "rows" else (0, 0)
         if number != self._number:
             words = [*self._seed.words, number]
-            self._data = self._batches.lay_out(self._columns, self._num_data, words)
+            self._data = self._batches.lay_out(self._columns, self.num_rows, words)
             self._number = number
         return self._data, period - since if self._batches.order != "rows" else FOREVER

@@ -18,6 +18,7 @@ from langevin.conjugacy.ascent import Climb
 from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Chunk, Group, Outcome, Plan, State
 from langevin.data.batches import Batches, Layout
+from langevin.data.pieces import LayoutOfPieces
 from langevin.engines.drawing import ratios_of
 from langevin.engines.given import Drawn, Reports, as_double
 from langevin.errors import SamplingError
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from langevin.methods.conjugate import CAVI
 
 MOST_A_CHUNK, MOST_SWEEPS = 256, 20_000
-SWEEPS_OF_SEARCH = 20
+SWEEPS_OF_SEARCH, SWEEPS_OF_BATCH = 20, 100
 # Starts where labels can be exchanged: so many, as far as their statistics do not become larger than this.
-RESTARTS, LEAST_RESTARTS, MOST_SEARCHED = 10, 2, 4_000_000
-MOST_SIDE_BY_SIDE = 1_000_000
+RESTARTS, LEAST_RESTARTS, MOST_SEARCHED = 30, 2, 4_000_000
+MOST_SIDE_BY_SIDE = 4_000_000
 LEAST_STEPS, PASSES = 2000, 2
 
 
@@ -48,7 +49,7 @@ class CoordinateEngine:
     def __init__(self, method: CAVI, target: Joint, plan: Plan) -> None:
         import_beside()
         self._method, self._plan, self._joint = method, plan, target
-        self._layout = None if plan.batches is None else Layout(plan.batches, target.data, plan.seed.child("rows"))
+        self._layout = _layout(target, plan)
         num_rows = target.num_data if plan.batches is None else plan.batches.size
         with jax.enable_x64(True):
             self._conditionals = Conditionals(target, num_rows, None, method.blocks, method.logistic)
@@ -67,7 +68,7 @@ class CoordinateEngine:
 
     def begin(self) -> State:
         """Starts that nothing is known of."""
-        search = self._num_restarts > 1
+        search = self._num_restarts > 1 and self._layout is None
         climb = self._starts() if search else jax.tree.map(lambda leaf: leaf[0], self._starts())
         return {
             "phase": "search" if search else "ascent",
@@ -137,7 +138,7 @@ class CoordinateEngine:
 
     def _search(self, state: State, limit: int) -> tuple[State, Chunk]:
         climb, count = Climb(**state["climb"]), min(limit, SWEEPS_OF_SEARCH - state["sweep"])
-        static = _Restarts(self._conditionals, self._side_by_side)
+        static = _Restarts(self._conditionals, self._side_by_side, SWEEPS_OF_SEARCH)
         arguments = self._joint.rows, climb, np.asarray(count, np.int32), self._tolerance
         climb, bounds, _ = jax.tree.map(np.asarray, self._programs(_searched, static, *arguments))
         sweep = state["sweep"] + count
@@ -190,8 +191,8 @@ class CoordinateEngine:
         climb = Climb(**state["climb"])
         naturals = {block.name: climb.naturals[block.name] for block in self._global}
         if step == 0:
-            naturals = self._first_naturals(data, climb)
-        static = _Steps(self._conditionals, batches)
+            naturals = self._first_naturals(data)
+        static = _Steps(self._conditionals, batches, layout.num_rows)
         schedule = np.asarray([step, self._method.delay, self._method.forgetting])
         words = self._plan.seed.child("minibatches").key_words()
         arguments = data, naturals, words, np.asarray(count, np.int32), schedule
@@ -209,13 +210,16 @@ class CoordinateEngine:
         chunk = Chunk("ascent", max(count, 1), step + count, most, {"bound": float(np.mean(bounds[-20:]))})
         return (state | {"phase": "drawing"} if step + count >= most else state), chunk
 
-    def _first_naturals(self, data: Any, climb: Climb) -> dict[str, Any]:
-        """Of a few sweeps over one minibatch, as if it were all: there labels find their places."""
+    def _first_naturals(self, data: Any) -> dict[str, Any]:
+        """Those of the best of some ascents on one minibatch as if it were all: there labels find their places."""
         batches = self._plan.batches
         assert batches is not None
         batch = jax.tree.map(lambda leaf: leaf[: batches.size], data)
-        arguments = batch, climb, np.asarray(SWEEPS_OF_SEARCH, np.int32), 0.0
-        found = jax.tree.map(np.asarray, self._programs(_swept, self._conditionals, *arguments)[0])
+        static = _Restarts(self._conditionals, self._side_by_side, SWEEPS_OF_BATCH)
+        arguments = batch, self._starts(), np.asarray(SWEEPS_OF_BATCH, np.int32), self._method.tolerance
+        found = jax.tree.map(np.asarray, self._programs(_searched, static, *arguments)[0])
+        best = int(np.argmax(np.where(found.proper, found.last[:, -1], -np.inf)))
+        found = jax.tree.map(lambda leaf: leaf[best], found)
         if not found.proper:
             raise self._improper(found)
         return {block.name: found.naturals[block.name] for block in self._global}
@@ -266,8 +270,6 @@ class CoordinateEngine:
         return self._num_restarts * self._elements <= MOST_SIDE_BY_SIDE
 
     def _restarts(self) -> int:
-        if self._layout is not None:
-            return 1
         if self._method.num_restarts is not None:
             return self._method.num_restarts
         if not any(block.values for block in self._conditionals.blocks):
@@ -309,11 +311,22 @@ class CoordinateEngine:
 class _Restarts(NamedTuple):
     conditionals: Conditionals
     side_by_side: bool
+    most: int
 
 
 class _Steps(NamedTuple):
     conditionals: Conditionals
     batches: Batches
+    num_rows: int
+
+
+def _layout(target: Joint, plan: Plan) -> Layout | LayoutOfPieces | None:
+    seed = plan.seed.child("rows")
+    if plan.batches is None:
+        return None
+    if plan.pieces is None:
+        return Layout(plan.batches, target.data, seed)
+    return LayoutOfPieces(plan.batches, plan.pieces, target.data, seed)
 
 
 def _swept(conditionals: Conditionals, rows: Any, climb: Climb, count: Any, tolerance: Any) -> Any:
@@ -322,23 +335,23 @@ def _swept(conditionals: Conditionals, rows: Any, climb: Climb, count: Any, tole
 
 
 def _searched(static: _Restarts, rows: Any, climbs: Climb, count: Any, tolerance: Any) -> Any:
-    equations = static.conditionals.at(as_double(rows))
+    equations = static.conditionals.at(as_double(rows), as_all=True)
 
     def one(climb: Climb) -> Any:
-        return ascent.climbed(static.conditionals, climb, equations, count, SWEEPS_OF_SEARCH, tolerance)
+        return ascent.climbed(static.conditionals, climb, equations, count, static.most, tolerance)
 
     return jax.vmap(one)(climbs) if static.side_by_side else jax.lax.map(one, climbs)
 
 
 def _stepped(static: _Steps, data: Any, naturals: Any, words: Any, count: Any, schedule: Any) -> Any:
-    conditionals, batches = static
+    conditionals, batches, num_rows = static
     key = key_of(words)
 
     def step(i: Any, carried: Any) -> Any:
         naturals, bounds, proper = carried
         now = schedule[0] + i
         rho = (now + 1.0 + schedule[1]) ** -schedule[2]
-        batch = as_double(batches.take(data, conditionals.joint.num_data, key, now.astype(jnp.int32)))
+        batch = as_double(batches.take(data, num_rows, key, now.astype(jnp.int32)))
         naturals, value, fine = ascent.stepped(conditionals, batch, naturals, rho)
         return naturals, bounds.at[i].set(value), proper & fine
 

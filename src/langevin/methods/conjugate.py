@@ -76,7 +76,7 @@ class CAVI(Method):
     @property
     def needs(self) -> Needs:
         """The sites of a program, on all rows or on any minibatches."""
-        return Needs("joint")
+        return Needs("joint", in_memory=False)
 
     def approximation(self, plan: Plan) -> str:
         """A product of conditionals' families."""
