@@ -2,12 +2,15 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro.contrib.control_flow import scan
+from numpyro.infer.util import log_density
 
+from langevin.conjugacy.augmentation import random_value
 from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Needs
 from langevin.models.arguments import brought
@@ -179,3 +182,18 @@ def _cases():
 
 
 CASES = _cases()
+
+
+def random_values(conditionals, seed):
+    """Values of all sites of the program, somewhere in their supports."""
+    generator = np.random.default_rng(seed)
+    return {name: random_value(latent, generator) for name, latent in conditionals.latents.items()}
+
+
+def log_joints(case, conditionals, values):
+    """The log joint density at values of the sites: of the equations, and as NumPyro computes it."""
+    rows = conditionals.joint.rows
+    ours = jax.jit(lambda values: conditionals.at(rows).log_joint(conditionals.statistics(values)))
+    arguments = {**(case.data or {}), **(case.constants or {})}
+    theirs = jax.jit(lambda values: log_density(case.model, (), arguments, values)[0])
+    return float(ours(values)), float(theirs(values))

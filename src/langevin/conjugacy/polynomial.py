@@ -370,12 +370,15 @@ def total(value: Any, axes: Sequence[int] | None = None) -> Any:
     shape = tuple(size for axis, size in enumerate(value.shape) if axis not in axes)
     if isinstance(value, Opaque):
         return dataclasses.replace(value, shape=shape)
-    gone = [value.axes[axis] for axis in axes if value.axes[axis] is not None]
+    gone = [label for label in (value.axes[axis] for axis in axes) if label is not None]
     kept = tuple(label for axis, label in enumerate(value.axes) if axis not in axes)
+    # What is summed over gets a label of its own: the old one may be an axis of another array, as in x - x.mean().
+    moves = Moves({label: Shift(Label(label.size)) for label in gone})
     terms = []
     for term in value.terms:
         present = term.labels()
-        missing = [label.size for label in gone if label is not None and all(label is not own for own in present)]
+        missing = [label.size for label in gone if all(label is not own for own in present)]
+        term = term.moved(moves)
         if missing:
             term = term.times(Term((Number(np.asarray(float(np.prod(missing))), ()),)))
         terms.append(term)

@@ -8,19 +8,21 @@ from the values of the step before alone (a chain of first order), all steps can
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from jax.core import Tracer
 from numpyro import handlers
 from numpyro.contrib.control_flow.scan import scan_wrapper
 from numpyro.ops.provenance import eval_provenance
 from numpyro.ops.pytree import PytreeTrace
 from numpyro.primitives import Messenger
 
+from langevin.conjugacy.interpreter import Interpreter
 from langevin.errors import ModelError
 
 FIRST, LATER = "first", "later"
@@ -156,14 +158,23 @@ class Unrolled(Messenger):
         if not any(on[j] & {f"carry_{i}" for i in numbers} for j in range(len(leaves))):
             return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (length - 1, *jnp.shape(leaf))), init)
 
-        def step(carried: Any, i: Any) -> Any:
-            x = jax.tree.map(lambda leaf: leaf[i], xs)
-            moved = jax.tree.leaves(body(jax.tree.unflatten(structure, carried), x, first[1] | before)[0])
-            kept = [jnp.asarray(moved[j], leaf.dtype) if j in numbers else leaf for j, leaf in enumerate(carried)]
+        def moved(carried: Any, x: Any) -> Any:
+            leaves = jax.tree.leaves(body(jax.tree.unflatten(structure, carried), x, first[1] | before)[0])
+            return [leaves[j] for j in numbers]
+
+        start = [jnp.asarray(leaf) for leaf in leaves]
+        # The rest of a step, which may depend on sites outside of the scan, is left out.
+        needed = jax.make_jaxpr(moved)(start, first[0])
+
+        def step(carried: Any, x: Any) -> Any:
+            kept = list(carried)
+            for j, value in zip(numbers, Interpreter().run(needed, jax.tree.leaves((carried, x))), strict=True):
+                kept[j] = jnp.asarray(value, carried[j].dtype)
             return kept, carried
 
-        with jax.ensure_compile_time_eval():
-            _, sequence = jax.lax.scan(step, [jnp.asarray(leaf) for leaf in leaves], np.arange(length - 1))
+        is_traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((start, xs)))
+        with contextlib.nullcontext() if is_traced else jax.ensure_compile_time_eval():
+            _, sequence = jax.lax.scan(step, start, jax.tree.map(lambda leaf: leaf[: length - 1], xs), length - 1)
         return jax.tree.unflatten(structure, sequence)
 
 
