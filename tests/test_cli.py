@@ -59,7 +59,7 @@ def test_the_demo_prints_its_table_and_writes_its_pictures(tmp_path):
     assert all((tmp_path / "pictures" / name).stat().st_size > 5_000 for name in names)
 
 
-@pytest.mark.parametrize("name", ["mixture", "regression", "gaussian", "vae", "network", "classify", "mnist"])
+@pytest.mark.parametrize("name", ["mixture", "regression", "gaussian", "vae", "network", "classify", "mnist", "topics"])
 def test_a_demo_without_matplotlib_says_so_before_it_runs(name, tmp_path):
     code = (
         "import sys; sys.modules['matplotlib'] = None; sys.argv = sys.argv[1:]\n"

@@ -1,10 +1,13 @@
-"""The demos of networks: their data, what they print, and what they find."""
+"""The demos: their data, what they print, and what they find."""
+
+import gc
+import sys
 
 import numpy as np
 import pytest
 
 import langevin as lv
-from langevin.demos import classify, images, mnist, network
+from langevin.demos import classify, gaussian, images, mnist, network, topics
 
 
 def test_the_curve_is_that_of_the_text():
@@ -104,3 +107,68 @@ def test_a_contestant_learns_digits():
     assert answer.error < 0.15
     assert answer.auroc > 0.6
     assert answer.seconds_an_epoch == answer.seconds / 600
+
+
+def test_what_is_derived_of_the_gaussian_model_is_what_one_writes_by_hand():
+    data = gaussian.make_data()
+    by_hand = gaussian.coordinate_ascent(data["x"])
+    fit = lv.fit(gaussian.model, data, lv.CAVI(tolerance=1e-12), num_draws=10, progress=False)
+    q = fit.data_tree["parameters"]
+    # The rows are given in single precision.
+    np.testing.assert_allclose((q["mu.loc"].item(), q["mu.scale"].item()), by_hand.mu, rtol=1e-6)
+    concentration, rate = q["gamma.concentration"].item(), q["gamma.rate"].item()
+    np.testing.assert_allclose((concentration / rate, concentration**0.5 / rate), by_hand.gamma, rtol=1e-6)
+
+
+def planted(num_documents=60, length=50, num_words=30, seed=0):
+    """Documents of three topics, each of which has words of its own; a document has one or two of them."""
+    generator = np.random.default_rng(seed)
+    phi = np.kron(np.eye(3), np.full(num_words // 3, 3 / num_words))
+    theta = generator.dirichlet(np.full(3, 0.2), num_documents)
+    counts = np.stack([generator.multinomial(length, row) for row in theta @ phi])
+    return topics.corpus_of(counts, tuple(f"{k}_{i}" for k in range(3) for i in range(num_words // 3))), theta, phi
+
+
+def test_tokens_are_those_of_the_table():
+    counts = np.array([[2, 0, 1], [0, 3, 0]])
+    found = topics.corpus_of(counts, ("a", "b", "c"))
+    again = np.zeros_like(counts)
+    for tokens in (found.train, found.test):
+        np.add.at(again, (tokens["doc"], tokens["word"]), 1)
+    np.testing.assert_array_equal(again, counts)
+    even = topics.perplexity(np.full((2, 4), 0.25), np.full((4, 3), 1 / 3), found.train)
+    assert even == pytest.approx(3)
+
+
+def test_the_topics_demo_finds_planted_topics_prints_and_draws(tmp_path, monkeypatch, capsys):
+    corpus, theta, phi = planted()
+    monkeypatch.setattr(topics, "reuters", lambda: corpus)
+    monkeypatch.setattr(topics, "NUM_TOPICS", 3)
+    monkeypatch.setenv("COLUMNS", "140")
+    answer = topics.run(tmp_path / "pictures", progress=False)
+    assert (tmp_path / "pictures" / "topics.png").stat().st_size > 5_000
+    assert "held out" in capsys.readouterr().out
+    # The words of a topic are of one of those that were planted.
+    assert sorted("".join({word[0] for word in topic}) for topic in answer.topics) == ["0", "1", "2"]
+    assert np.all(np.diff(answer.bounds) > -1e-9 * abs(answer.bounds[-1]))
+    truth = topics.perplexity(theta, phi, corpus.test)
+    # Of a few hundred tokens whose log-probabilities have an sd of about 1, and proportions that are known roughly.
+    assert truth < answer.perplexity * 1.05
+    assert answer.perplexity < 1.25 * truth
+    assert answer.perplexity < 0.6 * answer.baseline
+
+
+def test_the_corpus_is_said_to_be_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lda.datasets", None)
+    with pytest.raises(lv.SettingError, match="pip install lda"):
+        topics.reuters()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_corpus_is_that_of_reuters():
+    # The package leaves its file open.
+    corpus = topics.reuters()
+    gc.collect()
+    assert corpus.num_documents == 395
+    assert len(corpus.train["doc"]) + len(corpus.test["doc"]) == 84_010
+    assert len(corpus.vocabulary) == 4258

@@ -28,6 +28,7 @@ class Demo(StrEnum):
     NETWORK = "network"
     CLASSIFY = "classify"
     MNIST = "mnist"
+    TOPICS = "topics"
 
 
 def _version(wanted: bool) -> None:

@@ -70,7 +70,7 @@ class Reports:
         """Compiles what makes a block of draws, in another thread while the caller goes on."""
         static = _What(self._conditionals, self.kept, self.judges, self._whole)
         keys = np.zeros((self.length * self._plan.num_chains, 2), np.uint32)
-        self._program = programs.aside(_draws, static, naturals, rows, keys)
+        self._program = programs.aside(_draws, static, naturals, rows, keys, np.zeros(2, np.int32))
 
     def block(self, naturals: Any, drawn: int, rows: Any) -> Drawn:
         """The rest of a block of draws."""
@@ -78,7 +78,8 @@ class Reports:
         number, first = divmod(drawn, length)
         last = min(length, self._plan.num_draws - number * length)
         keys = self._plan.seed.child("draws", number).keys(length * num_chains)
-        reported, position, *terms = self._program(naturals, rows, keys)
+        wanted = np.asarray([first * num_chains, last * num_chains], np.int32)
+        reported, position, *terms = self._program(naturals, rows, keys, wanted)
         keep = self._plan.keep
 
         def shaped(leaf: Any) -> np.ndarray:
@@ -110,7 +111,8 @@ class _What(NamedTuple):
     whole: bool
 
 
-def _draws(what: _What, naturals: Any, rows: Any, keys: Any) -> Any:
+def _draws(what: _What, naturals: Any, rows: Any, keys: Any, wanted: Any) -> Any:
+    """Draws by their keys, from a first one up to a last; zeros for the others."""
     conditionals = what.conditionals
     double = as_double(rows)
     equations = conditionals.at(double) if what.judges else None
@@ -130,7 +132,13 @@ def _draws(what: _What, naturals: Any, rows: Any, keys: Any) -> Any:
         log_p = equations.log_joint(statistics) if equations is not None else jnp.zeros(())
         return *given_back(conditionals, values, double, what.kept, what.whole), log_p, log_q
 
-    return jax.lax.map(one, keys)
+    like = jax.eval_shape(one, keys[0])
+    blank = jax.tree.map(lambda leaf: jnp.zeros((len(keys), *leaf.shape), leaf.dtype), like)
+
+    def write(number: Any, drawn: Any) -> Any:
+        return jax.tree.map(lambda rows, leaf: rows.at[number].set(leaf), drawn, one(keys[number]))
+
+    return jax.lax.fori_loop(wanted[0], wanted[1], write, blank)
 
 
 def given_back(
