@@ -35,13 +35,10 @@ from langevin.run.seeds import Seed
 
 # How far the polynomial may be from what NumPyro says of the same point, relative to the sum of all sizes.
 MOST_DIFFERENCE = {4: 1e-3, 8: 1e-8}
-<<<<<<< HEAD
-# An update of one Gaussian takes the cube of its length.
-MOST_TOGETHER = 256
-=======
 # At how many points: a label that is read wrongly may be right by chance at each of them. Fewer where each takes long.
 NUM_POINTS, NUM_POINTS_OF_MANY, MANY = 24, 6, 1_000_000
->>>>>>> cavitests
+# An update of one Gaussian takes the cube of its length.
+MOST_TOGETHER = 256
 
 
 class Conditionals:
