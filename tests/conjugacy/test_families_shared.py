@@ -73,14 +73,14 @@ def polya_gamma(rng):
 
 
 CASES = [
-    *[case(powered_gamma, power) for power in (1, -1, 2, -0.5)],
+    *[case(powered_gamma, power) for power in (1, -2)],
     case(beta),
     case(dirichlet),
     case(categorical),
-    *[case(gaussian, size) for size in (1, 2, 4, 3)],
-    *[case(gaussian_chain, *settings) for settings in [(1, 2), (5, 1), (3, 4), (4, 2)]],
+    *[case(gaussian, size) for size in (1, 7, 3)],
+    *[case(gaussian_chain, *settings) for settings in [(1, 2), (5, 1), (4, 2)]],
     *[case(categorical_chain, length) for length in (1, 4)],
-    *[case(wishart, dim) for dim in (1, 4, 2)],
+    *[case(wishart, dim) for dim in (1, 3)],
     case(polya_gamma),
 ]
 ONE_EACH = [*{parameters.values[0]: parameters for parameters in CASES}.values()]
