@@ -3,8 +3,8 @@
     P = L L^T        M = L^{-1}        P^{-1} = M^T M        log |P| = -2 sum_i log M_ii
 
 Thousands of small matrices at a time are common. On a CPU one call of LAPACK for each is slow, and so is XLA's product
-of a batch. Both are therefore written out up to some number of rows, and run on all matrices at once. A matrix that is not
-positive definite gives NaN.
+of a batch. Both are therefore written out up to some number of rows, and run on all matrices at once. NaN is the answer
+for a matrix that is not positive definite.
 """
 
 from __future__ import annotations
