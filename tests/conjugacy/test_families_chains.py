@@ -1,5 +1,6 @@
 """Chains, against a dense Gaussian and against all the paths there are."""
 
+import functools
 import itertools
 
 import jax
@@ -16,6 +17,26 @@ from langevin.conjugacy import families
 def double_precision():
     with jax.enable_x64(True):
         yield
+
+
+@jax.jit
+def answers(family, eta, values):
+    """All that the tests ask of a chain, in one program."""
+    return {
+        "log_prob": jax.vmap(family.log_prob, in_axes=(None, 0))(eta, values),
+        "statistics": jax.vmap(family.statistics)(values),
+        "log_normalizer": family.log_normalizer(eta),
+        "slope": jax.grad(family.log_normalizer)(eta),
+        "entropy": family.entropy(eta),
+        "expected": family.expected(eta),
+        "described": family.described(eta),
+        "proper": family.proper(eta),
+    }
+
+
+@functools.partial(jax.jit, static_argnames="count")
+def draws_of(family, eta, count):
+    return jax.vmap(family.sample, in_axes=(0, None))(jax.random.split(jax.random.key(1), count), eta)
 
 
 def gaussian_chain(length, size):
@@ -35,30 +56,30 @@ def gaussian_chain(length, size):
     return families.GaussianChain((), length, size), eta, precision.reshape(length * size, -1), x.ravel()
 
 
-@pytest.mark.parametrize(("length", "size"), [(1, 2), (6, 1), (5, 2), (4, 5)])
+@pytest.mark.parametrize(("length", "size"), [(1, 2), (6, 1), (5, 2), (3, 7)])
 def test_a_gaussian_chain_is_a_gaussian(length, size):
     family, eta, precision, linear = gaussian_chain(length, size)
     covariance = np.linalg.inv(precision)
     mean = covariance @ linear
     peer = scipy.stats.multivariate_normal(mean, covariance)
     value = np.random.default_rng(0).normal(size=(length, size))
-    np.testing.assert_allclose(family.log_prob(eta, value), peer.logpdf(value.ravel()), rtol=1e-9)
-    np.testing.assert_allclose(family.entropy(eta), peer.entropy(), rtol=1e-9)
+    says = answers(family, eta, value[None])
+    np.testing.assert_allclose(says["log_prob"][0], peer.logpdf(value.ravel()), rtol=1e-9)
+    np.testing.assert_allclose(says["entropy"], peer.entropy(), rtol=1e-9)
     second = (covariance + np.outer(mean, mean)).reshape(length, size, length, size)
-    expected = family.expected(eta)
+    expected = says["expected"]
     np.testing.assert_allclose(expected["x"].ravel(), mean, rtol=1e-8)
     for t in range(length):
         np.testing.assert_allclose(expected["xx"][t], second[t, :, t], rtol=1e-8, atol=1e-12)
     for t in range(length - 1):
         np.testing.assert_allclose(expected["cross"][t], second[t, :, t + 1], rtol=1e-8, atol=1e-12)
         lagged = covariance.reshape(length, size, length, size)[t, :, t + 1]
-        np.testing.assert_allclose(family.described(eta)["lagged_covariance"][t], lagged, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(says["described"]["lagged_covariance"][t], lagged, rtol=1e-8, atol=1e-12)
 
 
 def test_draws_of_a_gaussian_chain_are_white_when_whitened():
     family, eta, precision, linear = gaussian_chain(4, 2)
-    keys = jax.random.split(jax.random.key(0), 10_000)
-    draws = np.asarray(jax.vmap(family.sample, in_axes=(0, None))(keys, eta)).reshape(10_000, -1)
+    draws = np.asarray(draws_of(family, eta, 10_000)).reshape(10_000, -1)
     white = (draws - np.linalg.solve(precision, linear)) @ np.linalg.cholesky(precision)
     error = np.sqrt((1 + np.eye(8)) / 10_000)
     assert np.all(np.abs(white.T @ white / 10_000 - np.eye(8)) < 5 * error)
@@ -90,20 +111,17 @@ def test_a_categorical_chain_is_its_paths(impossible):
     paths, log_weights = all_paths(3, 5, onehot, pair)
     probs = scipy.special.softmax(log_weights)
     family, eta = families.CategoricalChain(3, 5, ()), {"onehot": jnp.asarray(onehot), "pair": jnp.asarray(pair)}
-    np.testing.assert_allclose(family.log_normalizer(eta), scipy.special.logsumexp(log_weights), rtol=1e-10)
-    np.testing.assert_allclose(family.entropy(eta), scipy.stats.entropy(probs), rtol=1e-9)
-    statistics = jax.vmap(family.statistics)(paths)
-    for name, expected in family.expected(eta).items():
-        np.testing.assert_allclose(expected, np.tensordot(probs, statistics[name], 1), rtol=1e-9, atol=1e-14)
-    log_prob = jax.vmap(family.log_prob, in_axes=(None, 0))(eta, paths)
-    np.testing.assert_allclose(jnp.exp(log_prob), probs, rtol=1e-8)
-    assert family.proper(eta)
-    gradient = jax.grad(family.log_normalizer)(eta)
-    np.testing.assert_allclose(gradient["pair"], family.expected(eta)["pair"], atol=1e-12)
-    described = family.described(eta)
-    np.testing.assert_allclose(
-        np.einsum("ti,tij->tj", described["probs"][:-1], described["transition_probs"]), described["probs"][1:]
-    )
+    says = answers(family, eta, paths)
+    np.testing.assert_allclose(says["log_normalizer"], scipy.special.logsumexp(log_weights), rtol=1e-10)
+    np.testing.assert_allclose(says["entropy"], scipy.stats.entropy(probs), rtol=1e-9)
+    np.testing.assert_allclose(jnp.exp(says["log_prob"]), probs, rtol=1e-8)
+    for name, statistics in says["statistics"].items():
+        exact = np.tensordot(probs, statistics, 1)
+        np.testing.assert_allclose(says["expected"][name], exact, rtol=1e-9, atol=1e-14)
+        np.testing.assert_allclose(says["slope"][name], exact, rtol=1e-9, atol=1e-12)
+    assert says["proper"]
+    before, onward = says["described"]["probs"], says["described"]["transition_probs"]
+    np.testing.assert_allclose(np.einsum("ti,tij->tj", before[:-1], onward), before[1:], rtol=1e-9, atol=1e-14)
 
 
 def test_draws_of_a_categorical_chain_are_paths_in_proportion():
@@ -111,7 +129,7 @@ def test_draws_of_a_categorical_chain_are_paths_in_proportion():
     onehot, pair = rng.normal(size=(2, 4)), rng.normal(size=(2, 2, 3))
     paths, log_weights = all_paths(2, 4, onehot, pair)
     family, eta = families.CategoricalChain(2, 4, ()), {"onehot": jnp.asarray(onehot), "pair": jnp.asarray(pair)}
-    draws = jax.vmap(family.sample, in_axes=(0, None))(jax.random.split(jax.random.key(1), 20_000), eta)
+    draws = draws_of(family, eta, 20_000)
     counts = np.bincount(draws @ (2 ** np.arange(3, -1, -1)), minlength=16)
     assert np.all(paths @ (2 ** np.arange(3, -1, -1)) == np.arange(16))
     assert scipy.stats.chisquare(counts, 20_000 * scipy.special.softmax(log_weights)).pvalue > 1e-3

@@ -1,6 +1,7 @@
 """Every exponential family: its normaliser, expected statistics, entropy, draws, and use in compiled code."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 
 from langevin.conjugacy import families
 
-NUM_DRAWS = 20_000
+NUM_DRAWS = 6_000
 
 
 def gamma_eta(rng, shape, power):
@@ -72,16 +73,17 @@ def polya_gamma(rng):
 
 
 CASES = [
-    *[case(powered_gamma, power) for power in (1, -1, 2, -2, 0.5)],
+    *[case(powered_gamma, power) for power in (1, -2)],
     case(beta),
     case(dirichlet),
     case(categorical),
-    *[case(gaussian, size) for size in (1, 2, 3, 5)],
-    *[case(gaussian_chain, *settings) for settings in [(5, 1), (4, 2), (3, 4), (1, 2)]],
+    *[case(gaussian, size) for size in (1, 7, 3)],
+    *[case(gaussian_chain, *settings) for settings in [(1, 2), (5, 1), (4, 2)]],
     *[case(categorical_chain, length) for length in (1, 4)],
-    *[case(wishart, dim) for dim in (1, 2, 4)],
+    *[case(wishart, dim) for dim in (1, 3)],
     case(polya_gamma),
 ]
+ONE_EACH = [*{parameters.values[0]: parameters for parameters in CASES}.values()]
 
 
 @pytest.fixture(autouse=True)
@@ -92,11 +94,26 @@ def double_precision():
 
 def made(make, settings):
     family, eta = make(np.random.default_rng(1), *settings)
-    return family, jax.tree.map(jnp.asarray, eta)
+    return family, jax.tree.map(np.asarray, eta)
 
 
-def draws_of(family, eta, count=NUM_DRAWS):
-    return jax.jit(jax.vmap(family.sample, in_axes=(0, None)))(jax.random.split(jax.random.key(0), count), eta)
+def all_answers(family, eta):
+    return {
+        "expected": family.expected(eta),
+        "log_normalizer": family.log_normalizer(eta),
+        "entropy": family.entropy(eta),
+        "slope": jax.grad(family.log_normalizer)(eta),
+        "slope of entropy": jax.grad(family.entropy)(eta),
+        "proper": family.proper(eta),
+        "described": family.described(eta),
+    }
+
+
+@functools.cache
+def answers(make, settings):
+    """A family, its parameters, and all that it says of them, compiled once for all tests."""
+    family, eta = made(make, settings)
+    return family, eta, jax.jit(all_answers)(family, eta)
 
 
 def assert_mean(draws, expected, label):
@@ -113,96 +130,92 @@ def test_every_family_is_tested_here():
 
 @pytest.mark.parametrize(("make", "settings"), CASES)
 def test_the_gradient_of_the_normaliser_is_the_expected_statistics(make, settings):
-    family, eta = made(make, settings)
-    gradient, expected = jax.grad(family.log_normalizer)(eta), family.expected(eta)
+    _, eta, says = answers(make, settings)
     for name in eta:
-        np.testing.assert_allclose(gradient[name], expected[name], rtol=1e-9, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(says["slope"][name], says["expected"][name], rtol=1e-9, atol=1e-10, err_msg=name)
+        assert np.all(np.isfinite(says["slope of entropy"][name])), name
 
 
 @pytest.mark.parametrize(("make", "settings"), CASES)
 def test_draws_have_the_expected_statistics_and_the_entropy(make, settings):
-    family, eta = made(make, settings)
-    draws = draws_of(family, eta)
+    family, eta, says = answers(make, settings)
+
+    @jax.jit
+    def draws_of(keys):
+        draws = jax.vmap(family.sample, in_axes=(0, None))(keys, eta)
+        return draws, jax.vmap(family.statistics)(draws), jax.vmap(family.log_prob, in_axes=(None, 0))(eta, draws)
+
+    draws, statistics, log_prob = draws_of(jax.random.split(jax.random.key(0), NUM_DRAWS))
     assert draws.shape[1:] == family.value_shape
-    statistics = jax.vmap(family.statistics)(draws)
-    for name, expected in family.expected(eta).items():
+    for name, expected in says["expected"].items():
         assert_mean(statistics[name], expected, name)
-    log_prob = jax.vmap(family.log_prob, in_axes=(None, 0))(eta, draws)
-    assert_mean(-log_prob, family.entropy(eta), "entropy")
+    assert_mean(-log_prob, says["entropy"], "entropy")
 
 
 @pytest.mark.parametrize(("make", "settings"), CASES)
-def test_shapes_are_those_announced(make, settings):
-    family, eta = made(make, settings)
-    value = family.sample(jax.random.key(0), eta)
-    announced = {name: (like.shape, like.dtype) for name, like in family.like().items()}
-    for statistics in (eta, family.statistics(value), family.expected(eta)):
-        assert {name: (array.shape, array.dtype) for name, array in statistics.items()} == announced
-    for scalar in (family.log_normalizer(eta), family.entropy(eta), family.log_prob(eta, value), family.proper(eta)):
-        assert scalar.shape == ()
-
-
-@pytest.mark.parametrize(("make", "settings"), CASES)
-def test_single_precision_stays_single_and_agrees(make, settings):
+def test_shapes_are_those_announced_in_either_precision(make, settings):
     family, eta = made(make, settings)
 
-    def answers(eta):
-        value = family.sample(jax.random.key(0), eta)
-        numbers = (family.expected(eta), family.log_normalizer(eta), family.entropy(eta), family.described(eta))
-        return value, numbers, family.log_prob(eta, value)
+    def of_value(key, eta):
+        value = family.sample(key, eta)
+        return value, family.statistics(value), family.log_prob(eta, value)
 
-    single = jax.tree.map(lambda array: jnp.asarray(array, jnp.float32), eta)
-    for x64 in (False, True):
+    for x64, dtype in [(True, np.float64), (False, np.float32), (True, np.float32)]:
+        like = jax.tree.map(lambda array, dtype=dtype: jax.ShapeDtypeStruct(array.shape, dtype), eta)
         with jax.enable_x64(x64):
-            value, numbers, log_prob = jax.eval_shape(answers, single)
-        assert {leaf.dtype for leaf in jax.tree.leaves(numbers)} == {jnp.dtype(jnp.float32)}
-        assert value.dtype in (jnp.float32, jnp.int32, jnp.int64)
-        assert log_prob.dtype == jnp.float32 or x64
+            announced = family.like()
+            value, statistics, log_prob = jax.eval_shape(of_value, jax.random.key(0), like)
+            says = jax.eval_shape(functools.partial(all_answers, family), like)
+        shapes = {name: array.shape for name, array in announced.items()}
+        for others in (eta, statistics, says["expected"]):
+            assert {name: array.shape for name, array in others.items()} == shapes
+        assert value.shape == family.value_shape
+        for scalar in (says["log_normalizer"], says["entropy"], says["proper"], log_prob):
+            assert scalar.shape == ()
+        assert says.pop("proper").dtype == bool
+        assert {leaf.dtype for leaf in jax.tree.leaves(says)} == {np.dtype(dtype)}
+        assert value.dtype == dtype or np.issubdtype(value.dtype, np.integer)
+
+
+@pytest.mark.parametrize(("make", "settings"), ONE_EACH)
+def test_single_precision_agrees(make, settings):
+    family, eta, says = answers(make, settings)
     with jax.enable_x64(False):
-        _, (expected, log_normalizer, entropy, _), log_prob = jax.jit(answers)(single)
-    assert jnp.isfinite(log_prob)
-    np.testing.assert_allclose(log_normalizer, family.log_normalizer(eta), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(entropy, family.entropy(eta), rtol=1e-4, atol=1e-4)
-    for name, array in family.expected(eta).items():
-        np.testing.assert_allclose(expected[name], array, rtol=1e-3, atol=1e-4)
+        single = jax.jit(all_answers)(family, jax.tree.map(lambda array: array.astype(np.float32), eta))
+    for name in ("log_normalizer", "entropy", "expected", "slope", "described"):
+        close = functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-3, err_msg=name)
+        jax.tree.map(close, single[name], says[name])
 
 
-@pytest.mark.parametrize(("make", "settings"), CASES)
-def test_compiled_mapped_and_scanned_agree(make, settings):
-    family, eta = made(make, settings)
-    twice = jax.tree.map(lambda array: jnp.stack([array, array]), eta)
-    entropy = family.entropy(eta)
-    np.testing.assert_allclose(jax.jit(family.entropy)(eta), entropy, rtol=1e-10)
-    np.testing.assert_allclose(jax.vmap(family.entropy)(twice), [entropy] * 2, rtol=1e-10)
-    _, scanned = jax.lax.scan(lambda carry, eta: (carry, family.entropy(eta)), 0, twice)
-    np.testing.assert_allclose(scanned, [entropy] * 2, rtol=1e-10)
-    as_argument = jax.jit(lambda family, eta: family.entropy(eta))(family, eta)
-    np.testing.assert_allclose(as_argument, entropy, rtol=1e-10)
+@pytest.mark.parametrize(("make", "settings"), ONE_EACH)
+def test_mapped_and_scanned_agree(make, settings):
+    family, eta, says = answers(make, settings)
+    twice = jax.tree.map(lambda array: np.stack([array, array]), eta)
+
+    @jax.jit
+    def both(family, twice):
+        return jax.vmap(family.entropy)(twice), jax.lax.scan(lambda _, eta: (_, family.entropy(eta)), 0, twice)[1]
+
+    np.testing.assert_allclose(both(family, twice), np.full((2, 2), says["entropy"]), rtol=1e-10)
 
 
 @pytest.mark.parametrize(("make", "settings"), CASES)
 def test_what_is_not_a_number_is_improper(make, settings):
-    family, eta = made(make, settings)
-    assert family.proper(eta)
+    family, eta, says = answers(make, settings)
+    assert says["proper"]
+    proper = jax.jit(family.proper)
     for name in eta:
         for bad in (np.nan, np.inf):
-            index = (0,) * eta[name].ndim
-            assert not jax.jit(family.proper)({**eta, name: eta[name].at[index].set(bad)}), (name, bad)
+            spoilt = eta[name].copy()
+            spoilt.flat[:1] = bad
+            assert not spoilt.size or not proper({**eta, name: spoilt}), (name, bad)
 
 
-@pytest.mark.parametrize(("make", "settings"), CASES)
-def test_gradients_of_the_entropy_are_finite(make, settings):
-    family, eta = made(make, settings)
-    gradient = jax.grad(family.entropy)(eta)
-    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(gradient))
-
-
-@pytest.mark.parametrize(("make", "settings"), CASES)
-def test_settings_cannot_be_changed(make, settings):
-    family, _ = made(make, settings)
-    name = dataclasses.fields(family)[0].name
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(family, name, None)
+def test_settings_cannot_be_changed():
+    for parameters in ONE_EACH:
+        family, _ = made(*parameters.values)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(family, dataclasses.fields(family)[0].name, None)
 
 
 def improper(family, **changes):

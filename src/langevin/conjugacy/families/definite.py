@@ -2,27 +2,33 @@
 
     P = L L^T        M = L^{-1}        P^{-1} = M^T M        log |P| = -2 sum_i log M_ii
 
-Thousands of small matrices at a time are common, for which one call of LAPACK each is slow: up to 3 rows, the
-factorisation is written out, and runs on all of them at once. A matrix that is not positive definite gives NaN.
+Thousands of small matrices at a time are common. On a CPU one call of LAPACK for each is slow, and so is XLA's product
+of a batch. Both are therefore written out up to some number of rows, and run on all matrices at once. NaN is the answer
+for a matrix that is not positive definite.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-LARGEST_WRITTEN_OUT = 3
+LARGEST_FACTOR = 6
+LARGEST_PRODUCT = 16
 
 
 def from_halves(half: jax.Array) -> jax.Array:
     """The precision -(H + H^T) of the density exp(x^T H x), for an H that need not be symmetric."""
-    return -(half + jnp.swapaxes(half, -1, -2))
+    return -(half + transposed(half))
 
 
 def inverse_root(matrix: jax.Array) -> jax.Array:
     """The inverse of the lower Cholesky factor, for each matrix on the last two axes."""
-    if matrix.shape[-1] <= LARGEST_WRITTEN_OUT:
+    if matrix.shape[-1] <= LARGEST_FACTOR:
         return _written_out(matrix)
     root = jnp.linalg.cholesky(matrix)
     identity = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
@@ -46,7 +52,20 @@ def log_det(inverse_root: jax.Array) -> jax.Array:
 
 def inverse(inverse_root: jax.Array) -> jax.Array:
     """The inverse of P."""
-    return jnp.einsum("...ki,...kj->...ij", inverse_root, inverse_root)
+    return product(transposed(inverse_root), inverse_root)
+
+
+def product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """The product of matrices."""
+    size = left.shape[-1]
+    if size > LARGEST_PRODUCT:
+        return left @ right
+    return _total([left[..., :, k, None] * right[..., k, None, :] for k in range(size)])
+
+
+def transposed(matrix: jax.Array) -> jax.Array:
+    """Its rows as columns."""
+    return jnp.swapaxes(matrix, -1, -2)
 
 
 def whitened(inverse_root: jax.Array, vector: jax.Array) -> jax.Array:
@@ -72,16 +91,21 @@ def _written_out(matrix: jax.Array) -> jax.Array:
     for i in range(size):
         row: list[jax.Array] = []
         for j in range(i):
-            gap = matrix[..., i, j] - _dot(row, factor[j][:j], like=matrix)
+            gap = matrix[..., i, j] - _dot(row, factor[j][:j])
             row.append(gap * inverted[j][j])
-        diagonal = jax.lax.rsqrt(matrix[..., i, i] - _dot(row, row, like=matrix))
-        left = [-diagonal * _dot(row[j:], [inverted[k][j] for k in range(j, i)], like=matrix) for j in range(i)]
-        factor.append([*row, jnp.reciprocal(diagonal)])
+        diagonal = jax.lax.rsqrt(matrix[..., i, i] - _dot(row, row))
+        left = [-diagonal * _dot(row[j:], [inverted[k][j] for k in range(j, i)]) for j in range(i)]
+        factor.append(row)
         inverted.append([*left, diagonal])
-    zero = jnp.zeros_like(matrix[..., 0, 0])
-    rows = [jnp.stack([*row, *[zero] * (size - len(row))], axis=-1) for row in inverted]
-    return jnp.stack(rows, axis=-2)
+    # A sum of unit matrices, which XLA makes in one pass; to stack the entries is several times slower.
+    units = np.eye(size)[:, None, :, None] * np.eye(size)[None, :, None, :]
+    entries = [(i, j) for i in range(size) for j in range(i + 1)]
+    return _total([inverted[i][j][..., None, None] * units[i, j].astype(matrix.dtype) for i, j in entries])
 
 
-def _dot(left: list[jax.Array], right: list[jax.Array], like: jax.Array) -> jax.Array:
-    return sum((a * b for a, b in zip(left, right, strict=True)), start=jnp.zeros((), like.dtype))
+def _dot(left: list[jax.Array], right: list[jax.Array]) -> jax.Array | float:
+    return _total([a * b for a, b in zip(left, right, strict=True)]) if left else 0.0
+
+
+def _total(terms: list[jax.Array]) -> jax.Array:
+    return functools.reduce(operator.add, terms)

@@ -118,8 +118,8 @@ def _factored(eta: Statistics) -> Chain:
     def later(past: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, ...]) -> tuple[Any, Chain]:
         block, h, to_next = inputs
         root = definite.inverse_root(block - past[0])
-        u, w = definite.whitened(root, h - past[1]), root @ to_next
-        return (jnp.swapaxes(w, -1, -2) @ w, definite.coloured(w, u)), Chain(root, u, w)
+        u, w = definite.whitened(root, h - past[1]), definite.product(root, to_next)
+        return (definite.product(definite.transposed(w), w), definite.coloured(w, u)), Chain(root, u, w)
 
     nothing = jnp.zeros_like(diagonal[0]), jnp.zeros_like(linear[0])
     return jax.lax.scan(later, nothing, (diagonal, linear, after))[1]
@@ -128,14 +128,14 @@ def _factored(eta: Statistics) -> Chain:
 def _moments(eta: Statistics) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The mean and the covariance of each vector, and its covariance with the next."""
     chain = _factored(eta)
-    gain = -jnp.swapaxes(chain.root, -1, -2) @ chain.w
+    gain = -definite.product(definite.transposed(chain.root), chain.w)
     given_next = definite.inverse(chain.root)
 
     def earlier(later: tuple[jax.Array, jax.Array], inputs: tuple[Any, ...]) -> tuple[Any, Any]:
         at, gain, given_next = inputs
         mean = definite.coloured(at.root, at.u - definite.whitened(at.w, later[0]))
-        lagged = gain @ later[1]
-        covariance = given_next + lagged @ jnp.swapaxes(gain, -1, -2)
+        lagged = definite.product(gain, later[1])
+        covariance = given_next + definite.product(lagged, definite.transposed(gain))
         return (mean, covariance), (mean, covariance, lagged)
 
     nothing = jnp.zeros_like(chain.u[0]), jnp.zeros_like(gain[0])

@@ -69,8 +69,8 @@ class Wishart(Family):
         chi = jnp.sqrt(2 * jnp.exp(jax.random.loggamma(of_diagonal, halves, dtype=halves.dtype)))
         normal = jnp.tril(jax.random.normal(of_rest, root.shape, root.dtype), -1)
         triangle = normal + chi[..., None] * jnp.eye(self.dim, dtype=root.dtype)
-        scaled = jnp.swapaxes(root, -1, -2) @ triangle
-        return scaled @ jnp.swapaxes(scaled, -1, -2)
+        scaled = definite.product(definite.transposed(root), triangle)
+        return definite.product(scaled, definite.transposed(scaled))
 
     def proper(self, eta: Statistics) -> jax.Array:
         """Whether the rate is positive definite, and there are more than d - 1 degrees of freedom."""
