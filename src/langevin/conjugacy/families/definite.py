@@ -37,7 +37,7 @@ def inverse_root(matrix: jax.Array) -> jax.Array:
 
 def drawn(matrix: jax.Array, vector: jax.Array, noise: jax.Array) -> jax.Array:
     """P^{-1} h, and noise with covariance P^{-1}: of large matrices without their inverse."""
-    if matrix.shape[-1] <= LARGEST_WRITTEN_OUT:
+    if matrix.shape[-1] <= LARGEST_FACTOR:
         root = _written_out(matrix)
         return coloured(root, whitened(root, vector) + noise)
     root = jnp.linalg.cholesky(matrix)
