@@ -9,9 +9,11 @@ import pytest
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 from numpyro.infer.reparam import LocScaleReparam
-from programs import Case, conditionals_of, log_joints, random_values
+from programs import CASES, Case, conditionals_of, joint_of, log_joints, random_values
 
 import langevin as lv
+from langevin.conjugacy.conditionals import Conditionals
+from langevin.engines.given import as_double
 from langevin.run.seeds import Seed
 
 RNG = np.random.default_rng(15)
@@ -307,6 +309,18 @@ def scaled_and_masked(y, mask):
         numpyro.sample("y", dist.Normal(0.0, s**-0.5), obs=y)
 
 
+# Constants in single precision.
+
+SHAPE, DESIGN = jnp.asarray([0.3, 1.7]), jnp.asarray(RNG.normal(size=(9, 2)))
+
+
+def single_constants(y):
+    w = numpyro.sample("w", dist.Normal(0.0, SHAPE[0]).expand([2]).to_event(1))
+    s = numpyro.sample("s", dist.Gamma(SHAPE[0], SHAPE[1]))
+    with rows(y):
+        numpyro.sample("y", dist.Normal(DESIGN @ w, 1 / jnp.sqrt(s)), obs=y)
+
+
 # Chains.
 
 
@@ -399,3 +413,11 @@ def test_refused(model, data):
     with jax.enable_x64(True), pytest.raises(lv.ModelError):
         conditionals = conditionals_of(case_of(model, data))
         conditionals.check(Seed.of(0), conditionals.joint.rows)
+
+
+@pytest.mark.parametrize("case", [Case(single_constants, ROWS), CASES["beta_binomial"]], ids=lambda case: case.name)
+def test_single_precision_of_the_program_is_no_difference(case):
+    """JAX computes log-gamma functions of short whole numbers in single precision, in double precision as well."""
+    joint = joint_of(case)
+    with jax.enable_x64(True):
+        Conditionals(joint, joint.num_data).check(Seed.of(0), as_double(joint.rows))

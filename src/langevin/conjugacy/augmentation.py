@@ -68,7 +68,7 @@ def compared(
                 statistics[block.name] = family.expected(eta)
                 extra = extra + family.entropy(eta)
         own = equations.log_joint(statistics) + extra
-        trace = joint.trace(joint.function, batch, drawn, jax.random.key(0))
+        trace = joint.trace(joint.function, jax.tree.map(_widened, batch), drawn, jax.random.key(0))
         terms = [
             jnp.sum(joint.scale(site, batch) * outline.unscaled_log_prob(site))
             for site in trace.values()
@@ -83,6 +83,11 @@ def compared(
         found.append([np.asarray(part) for part in run(both, drawn, batch)])
     difference, size, own = (np.stack(part) for part in zip(*found, strict=True))
     return difference, size, own.dtype
+
+
+def _widened(leaf: Any) -> Any:
+    """Whole numbers as long as floating-point ones are: of short ones JAX computes functions in single precision."""
+    return leaf.astype(int) if jnp.issubdtype(jnp.result_type(leaf), jnp.integer) else leaf
 
 
 def random_value(latent: Any, generator: np.random.Generator) -> np.ndarray:

@@ -101,6 +101,13 @@ class Reader:
         self._jaxpr = jax.make_jaxpr(self._arguments)(like, batch, joint.fixed)
         self._augment()
 
+    @property
+    def has_single(self) -> bool:
+        """Whether anything that the program computes is in single precision."""
+        jaxpr = self._jaxpr.jaxpr
+        made = (variable for equation in jaxpr.eqns for variable in equation.outvars)
+        return any(variable.aval.dtype == jnp.float32 for variable in (*jaxpr.constvars, *made))
+
     def statements(
         self, batch: Batch, values: Mapping[str, Any] | None = None, *, as_all: bool = False
     ) -> list[Statement]:
