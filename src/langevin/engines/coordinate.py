@@ -190,7 +190,7 @@ class CoordinateEngine:
         climb = Climb(**state["climb"])
         naturals = {block.name: climb.naturals[block.name] for block in self._global}
         if step == 0:
-            naturals = self._first_naturals(data, climb)
+            naturals = self._first_naturals(data)
         static = _Steps(self._conditionals, batches)
         schedule = np.asarray([step, self._method.delay, self._method.forgetting])
         words = self._plan.seed.child("minibatches").key_words()
@@ -209,16 +209,20 @@ class CoordinateEngine:
         chunk = Chunk("ascent", max(count, 1), step + count, most, {"bound": float(np.mean(bounds[-20:]))})
         return (state | {"phase": "drawing"} if step + count >= most else state), chunk
 
-    def _first_naturals(self, data: Any, climb: Climb) -> dict[str, Any]:
-        """Of a few sweeps over one minibatch, as if it were all: there labels find their places."""
+    def _first_naturals(self, data: Any) -> dict[str, Any]:
+        """Of a few sweeps over one minibatch, as if it were all, from the best of some starts: labels find places."""
         batches = self._plan.batches
         assert batches is not None
         batch = jax.tree.map(lambda leaf: leaf[: batches.size], data)
-        arguments = batch, climb, np.asarray(SWEEPS_OF_SEARCH, np.int32), 0.0
-        found = jax.tree.map(np.asarray, self._programs(_swept, self._conditionals, *arguments)[0])
-        if not found.proper:
-            raise self._improper(found)
-        return {block.name: found.naturals[block.name] for block in self._global}
+        found = []
+        for kind in range(self._num_starts):
+            arguments = batch, self._begun(kind), np.asarray(SWEEPS_OF_SEARCH, np.int32), 0.0
+            found.append(jax.tree.map(np.asarray, self._programs(_swept, self._conditionals, *arguments)[0]))
+        proper = [climb for climb in found if climb.proper]
+        if not proper:
+            raise self._improper(found[0])
+        best = max(proper, key=lambda climb: float(climb.last[-1]))
+        return {block.name: best.naturals[block.name] for block in self._global}
 
     def _draw(self, state: State) -> tuple[State, Chunk]:
         num_draws = self._plan.num_draws
@@ -266,8 +270,11 @@ class CoordinateEngine:
         return self._num_restarts * self._elements <= MOST_SIDE_BY_SIDE
 
     def _restarts(self) -> int:
-        if self._layout is not None:
-            return 1
+        # On minibatches the starts are compared on the first one.
+        return 1 if self._layout is not None else self._num_starts
+
+    @property
+    def _num_starts(self) -> int:
         if self._method.num_restarts is not None:
             return self._method.num_restarts
         if not any(block.values for block in self._conditionals.blocks):
@@ -275,13 +282,13 @@ class CoordinateEngine:
         return int(np.clip(MOST_SEARCHED // max(self._elements, 1), LEAST_RESTARTS, RESTARTS))
 
     def _starts(self) -> Climb:
-        seed = self._plan.seed.child("starts")
-        with jax.enable_x64(True):
-            starts = [
-                ascent.begun(ascent.start(self._conditionals, seed.generator(kind), kind), self._conditionals)
-                for kind in range(self._num_restarts)
-            ]
+        starts = [self._begun(kind) for kind in range(self._num_restarts)]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
+
+    def _begun(self, kind: int) -> Climb:
+        generator = self._plan.seed.child("starts").generator(kind)
+        with jax.enable_x64(True):
+            return ascent.begun(ascent.start(self._conditionals, generator, kind), self._conditionals)
 
     def _some_rows(self, count: int) -> Any:
         return jax.tree.map(lambda leaf: leaf[:count], self._joint.data) if self._joint.num_data else self._joint.data
