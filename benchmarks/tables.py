@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import conjugacy_tables
 import fit_tables
 import network_tables
 import trust_table
@@ -19,6 +20,7 @@ NAMES = (
     "compile_time",
     "nuts",
     "vi",
+    "cavi",
     "predict",
     "loo",
     "mnist",
@@ -356,6 +358,7 @@ RENDERERS = {
     "mnist": network_tables.mnist,
     "uci": network_tables.uci,
     "vi": vi,
+    "cavi": conjugacy_tables.cavi,
     "sgld_throughput": sgld_throughput,
     "runs": runs,
     "auto_step": auto_step,

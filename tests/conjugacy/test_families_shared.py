@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from langevin.conjugacy import families
+from langevin.conjugacy.families import shares
 
 NUM_DRAWS = 6_000
 
@@ -245,3 +246,20 @@ def improper(family, **changes):
 )
 def test_impossible_parameters_are_improper(family, changes):
     assert not family.proper({name: jnp.asarray(array) for name, array in changes.items()})
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (3, 7000), (1, 20_000), (40, 30, 20)])
+def test_sums_and_shares_are_the_same_for_few_and_many(shape):
+    generator = np.random.default_rng(0)
+    x = 30 * generator.normal(size=shape)
+    x[0, :3], x[:, -1] = -np.inf, -np.inf
+    possible = np.isfinite(x).any(axis=0)
+    with np.errstate(divide="ignore"):
+        expected = np.log(np.sum(np.exp(x), axis=0))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(shares.log_sum(jnp.asarray(x)), expected, rtol=1e-12)
+        found = np.asarray(shares.shares(jnp.asarray(x)))
+        slope = np.asarray(jax.grad(lambda x: jnp.sum(jnp.where(possible, shares.log_sum(x), 0.0)))(jnp.asarray(x)))
+    np.testing.assert_allclose(found.sum(axis=0), possible, rtol=1e-12)
+    np.testing.assert_allclose(found, np.where(possible, np.exp(x - np.where(possible, expected, 0)), 0), rtol=1e-10)
+    np.testing.assert_allclose(slope, found, rtol=1e-12, atol=1e-300)

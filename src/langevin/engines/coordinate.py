@@ -277,13 +277,13 @@ class CoordinateEngine:
         return int(np.clip(MOST_SEARCHED // max(self._elements, 1), LEAST_RESTARTS, RESTARTS))
 
     def _starts(self) -> Climb:
-        seed = self._plan.seed.child("starts")
-        with jax.enable_x64(True):
-            starts = [
-                ascent.begun(ascent.start(self._conditionals, seed.generator(kind), kind), self._conditionals)
-                for kind in range(self._num_restarts)
-            ]
+        starts = [self._begun(kind) for kind in range(self._num_restarts)]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
+
+    def _begun(self, kind: int) -> Climb:
+        generator = self._plan.seed.child("starts").generator(kind)
+        with jax.enable_x64(True):
+            return ascent.begun(ascent.start(self._conditionals, generator, kind), self._conditionals)
 
     def _some_rows(self, count: int) -> Any:
         return jax.tree.map(lambda leaf: leaf[:count], self._joint.data) if self._joint.num_data else self._joint.data
