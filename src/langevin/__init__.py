@@ -39,9 +39,13 @@ if TYPE_CHECKING:
         CyclicalSGHMC,
         CyclicalSGLD,
         Ensemble,
+        Enumerate,
+        Hybrid,
         Laplace,
         RMSprop,
+        Subsequences,
     )
+    from langevin.models import series
     from langevin.models.density import Density
     from langevin.models.networks import likelihoods
     from langevin.models.networks.network import Network
@@ -63,8 +67,10 @@ _HOMES = {
     "DataError": "langevin.errors",
     "Density": "langevin.models.density",
     "Ensemble": "langevin.methods",
+    "Enumerate": "langevin.methods",
     "FanIn": "langevin.models.networks.priors",
     "Fit": "langevin.result",
+    "Hybrid": "langevin.methods",
     "Keep": "langevin.run.keep",
     "LangevinError": "langevin.errors",
     "Laplace": "langevin.methods",
@@ -87,6 +93,7 @@ _HOMES = {
     "ScaleMixture": "langevin.models.networks.priors",
     "SettingError": "langevin.errors",
     "StoreError": "langevin.errors",
+    "Subsequences": "langevin.methods",
     "VI": "langevin.methods",
     "calibrate": "langevin.calibration.calibrate",
     "elbo_gradients": "langevin.inference",
@@ -100,6 +107,7 @@ _ROOMS = {
     "diagnostics": "langevin.diagnostics",
     "kernels": "langevin.kernels",
     "likelihoods": "langevin.models.networks.likelihoods",
+    "series": "langevin.models.series",
 }
 
 __all__ = [
@@ -122,8 +130,10 @@ __all__ = [
     "DataError",
     "Density",
     "Ensemble",
+    "Enumerate",
     "FanIn",
     "Fit",
+    "Hybrid",
     "Keep",
     "LangevinError",
     "LangevinWarning",
@@ -137,6 +147,7 @@ __all__ = [
     "ScaleMixture",
     "SettingError",
     "StoreError",
+    "Subsequences",
     "calibrate",
     "diagnostics",
     "elbo_gradients",
@@ -146,6 +157,7 @@ __all__ = [
     "load",
     "prior_predictive",
     "resume",
+    "series",
 ]
 
 

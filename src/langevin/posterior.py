@@ -51,6 +51,9 @@ class Model:
         left_out: The names that are not reported, because they depend on the rows of a minibatch.
         judged_by: The names by which it is judged whether chains have mixed, and that are shown; empty for all.
         remark: What the target is, where it is not the posterior.
+        local: The latent sites that every row has its own of.
+        log_probs: `(position, batch, centring) -> dict of name -> scalar`: the log-probability of each site of a
+            program, latent or observed; None for a density.
         network: The `lv.Network`, if the model is one: engines ask it for layers, and take other defaults.
     """
 
@@ -70,6 +73,8 @@ class Model:
     left_out: tuple[str, ...] = ()
     judged_by: tuple[str, ...] = ()
     remark: str = ""
+    local: tuple[str, ...] = ()
+    log_probs: Callable[[Position, Batch, Centring], dict[str, jax.Array]] | None = None
     network: Any = None
 
 
@@ -211,6 +216,10 @@ class Posterior:
         """The same on other rows, or on the same in another order."""
         return dataclasses.replace(self, data=data)
 
+    def with_few_rows(self) -> Posterior:
+        """The same up to a constant, on a single row: for sites that no row tells of."""
+        return dataclasses.replace(self, data=self._few, num_data=min(self.num_data, 1))
+
     @property
     def adjustable(self) -> tuple[str, ...]:
         """The sites whose centring can be chosen."""
@@ -233,7 +242,8 @@ class Posterior:
     @property
     def _few(self) -> Batch:
         """Rows enough for what no row enters."""
-        return jax.tree.map(lambda array: array[:1], self.data) if self.by_rows else self.rows
+        few = self.by_rows and not set(self.model.local) & set(self.model.like)
+        return jax.tree.map(lambda array: array[:1], self.data) if few else self.rows
 
     def _whole(self, position: Position) -> Position:
         """The position with the fixed sites, checked."""
