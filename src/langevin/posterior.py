@@ -23,6 +23,7 @@ Batch = Any
 Key = jax.Array
 Dims = tuple[tuple[str, tuple[str, ...]], ...]
 Centring = Mapping[str, Any]
+TILT = "_tilt"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -212,6 +213,10 @@ class Posterior:
             check_position(values[name], like[name], name)
         return dataclasses.replace(self, fixed=self.fixed | values)
 
+    def given_again(self, fixed: Mapping[str, Any]) -> Posterior:
+        """The same with other values of sites that are fixed already."""
+        return dataclasses.replace(self, fixed={**self.fixed, **jax.tree.map(jnp.asarray, dict(fixed))})
+
     def with_data(self, data: Batch) -> Posterior:
         """The same on other rows, or on the same in another order."""
         return dataclasses.replace(self, data=data)
@@ -219,6 +224,20 @@ class Posterior:
     def with_few_rows(self) -> Posterior:
         """The same up to a constant, on a single row: for sites that no row tells of."""
         return dataclasses.replace(self, data=self._few, num_data=min(self.num_data, 1))
+
+    def tilted(self, slope: Position) -> Posterior:
+        """The same with the inner product of the position and a slope added: it shifts every gradient by that much."""
+        terms = self.model.terms
+
+        def with_slope(position: Position, batch: Batch, centring: Centring) -> tuple[jax.Array, jax.Array]:
+            whole = {name: value for name, value in position.items() if name != TILT}
+            log_prior, log_likelihood = terms(whole, batch, centring)
+            added = jax.tree.map(lambda s, x: jnp.sum(s * x), position[TILT], {n: whole[n] for n in position[TILT]})
+            return log_prior + sum(jax.tree.leaves(added)), log_likelihood
+
+        like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), leaf.dtype), slope)
+        model = dataclasses.replace(self.model, terms=with_slope, like={**self.model.like, TILT: like})
+        return dataclasses.replace(self, model=model, fixed={**self.fixed, TILT: slope})
 
     @property
     def adjustable(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 from langevin.contracts import Engine, Plan
 from langevin.engines.claims import Block, check_able, claimed, sites_of
 from langevin.engines.nested import NestedEngine
+from langevin.engines.pieced import PiecedEngine
 from langevin.engines.sweeps import SweepEngine
 from langevin.errors import SettingError
 from langevin.posterior import Posterior
@@ -40,7 +41,6 @@ def engine_of(blocks: Mapping[Any, Any], subsequences: Subsequences | None, targ
     Raises:
         SettingError: Names the site that has no block or two, or a method that cannot update its block.
     """
-    del subsequences
     target = target.with_centring({name: np.ones(like.shape) for name, like in target.model.adjustable.items()})
     sites = sites_of(target, target.model.like)
     found = claimed(blocks, sites)
@@ -55,6 +55,8 @@ def engine_of(blocks: Mapping[Any, Any], subsequences: Subsequences | None, targ
             f"`Hybrid`: the block of {bound.names[0]!r} has a `VI`, whose bound cannot be taken at discrete sites that "
             "change. Leave `Enumerate` out: discrete sites are then summed out."
         )
+    if subsequences is not None:
+        return _pieced(bound, rest, subsequences, target, plan)
     stochastic = any(block.method.needs.minibatches != "none" for block in rest)
     nest = _nest_of(bound, target, plan, twice=stochastic)
     return NestedEngine(functools.partial(_over_the_rest, rest), nest, target, plan)
@@ -65,13 +67,47 @@ def _over_the_rest(rest: tuple[Block, ...], target: Posterior, plan: Plan) -> En
     return rest[0].method.engine(target, plan) if len(rest) == 1 else SweepEngine(rest, target, plan)
 
 
+def _pieced(bound: Block, rest: tuple[Block, ...], how: Subsequences, target: Posterior, plan: Plan) -> Engine:
+    """The engine of a time series in pieces.
+
+    Raises:
+        SettingError: If it is not one path, or is too short.
+    """
+    names, like = bound.names, target.model.like
+    if len(names) > 1 or like[names[0]].shape != (target.num_data,):
+        raise SettingError(
+            f"`Hybrid`: `subsequences` cuts a path with one state for each row of `data` ({target.num_data}); "
+            f"{', '.join(f'{name!r} has shape {like[name].shape}' for name in names)}."
+        )
+    if target.num_data < 2 * how.width:
+        raise SettingError(
+            f"`Subsequences`: the series has {target.num_data} steps, and a piece with its buffer {how.width}. Take "
+            "shorter ones, or leave `subsequences` out."
+        )
+    nest = Nest(names, nested.Path(), twice=False, in_pieces=True)
+    independent = any(block.method.needs.minibatches == "independent" for block in rest)
+    make = functools.partial(SweepEngine, rest)
+    return PiecedEngine(make, nest, target, plan, how, independent=independent)
+
+
 def check_plan(methods: Iterable[Any], subsequences: Subsequences | None, plan: Plan) -> None:
     """Checks that the blocks can take what was asked for.
 
     Raises:
         SettingError: A sentence, if they cannot.
     """
-    del subsequences, plan
+    methods = list(methods)
+    if subsequences is not None:
+        wanted = [method.needs.minibatches for method in methods if method.role == "kernel"]
+        if not any(method.role == "bound" for method in methods) or not wanted or "none" in wanted:
+            raise SettingError(
+                "`Hybrid`: `subsequences` is for lv.VI('markov') of a path and stochastic gradients of the rest: "
+                "lv.Hybrid({'s': lv.VI('markov'), ...: lv.SGLD()}, subsequences=lv.Subsequences(1000, 100))."
+            )
+        if plan.batches is not None:
+            raise SettingError(
+                "`Hybrid`: with `subsequences`, a step sees `Subsequences(number=...)` pieces. Leave `batch_size` out."
+            )
     for method in methods:
         if method.role != "bound":
             continue
@@ -89,8 +125,12 @@ def check_plan(methods: Iterable[Any], subsequences: Subsequences | None, plan: 
 
 def target_in_words(methods: Iterable[Any], subsequences: Subsequences | None, plan: Plan) -> str:
     """Which density the draws are from, in a sentence; empty if it is the posterior."""
-    del subsequences
     sentences = []
+    if subsequences is not None:
+        sentences.append(
+            f"the likelihood of each piece of {subsequences.length} steps is that given the {subsequences.buffer} "
+            "before it, and forgets what was before those."
+        )
     for method in methods:
         if method.role == "bound":
             sentences.append(

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from langevin.contracts import Chunk, Draws, Engine, Outcome, Plan, Position, State
+from langevin.engines import summit
 from langevin.engines.drawing import ratios_of
 from langevin.errors import SamplingError
 from langevin.geometry.starts import flattened, unflattened
@@ -34,11 +35,9 @@ from langevin.variational import marginal as nesting
 from langevin.variational.marginal import Nest, Start
 
 DRAWS_A_GROUP = 16
-# Of the other sites, in unconstrained units: where the centre is looked for, and how far apart its differences are.
-FARTHEST = 12.0
+# How q moves with the other sites is found by differences of this size, if there are not too many.
 SPACING = 0.05
 MOST_SLOPES = 32
-MOST_CLIMB = 60
 # The gap of the bound is looked at for so many draws of the others, by so many draws of the block for each.
 NUM_PLACES, NUM_AT_A_PLACE = 128, 8
 Inner = Callable[[Posterior, Plan], Engine]
@@ -155,36 +154,23 @@ class NestedEngine:
             SamplingError: If there is none with a finite bound.
         """
         start = self._start
+        at = lambda point: self._bound(start, point)  # noqa: E731
         generator = self._plan.seed.child("centre").generator()
-        points = [np.zeros_like(start.centre)]
-        points += [generator.uniform(-2, 2, start.centre.size).astype(self._dtype) for _ in range(20)]
-        for point in points:
-            value = self._bound(start, point)[0]
-            if np.isfinite(value):
-                break
-        else:
+        point = summit.first_finite(at, start.centre.size, self._dtype, generator)
+        if point is None:
             raise SamplingError(
-                f"`Hybrid`: the bound of the block {', '.join(map(repr, self._nest.names))} is not finite at any of "
-                f"{len(points)} starts. Check the sites that it depends on, or give the block to lv.NUTS()."
+                f"`Hybrid`: the bound of the block {', '.join(map(repr, self._nest.names))} is not finite at any start."
+                " Check the sites that it depends on, or give the block to lv.NUTS()."
             )
         for _ in range(2):
             start = self._at(start, point)
-            point = self._climbed(start, point)
+            point = summit.climbed(at, point)
         start = self._at(start, point)
-        return self._with_slopes(start)
-
-    def _climbed(self, start: Start, point: np.ndarray) -> np.ndarray:
-        from scipy.optimize import minimize
-
-        def cost(at: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self._bound(start, at.astype(self._dtype))
-            fine = np.isfinite(value) and np.isfinite(gradient).all()
-            return (-value, -gradient) if fine else (1e12, np.zeros_like(at))
-
-        bounds = [(-FARTHEST, FARTHEST)] * point.size
-        settings = {"maxiter": MOST_CLIMB, "maxfun": 2 * MOST_CLIMB}
-        found = minimize(cost, point.astype(np.float64), jac=True, method="L-BFGS-B", bounds=bounds, options=settings)
-        return found.x.astype(self._dtype)
+        if point.size > MOST_SLOPES:
+            return start
+        slopes = summit.with_differences(lambda x: list(self._q(start, x)), point, SPACING)
+        fine = all(np.isfinite(slope).all() for slope in slopes)
+        return start._replace(mean_slope=slopes[0], log_sd_slope=slopes[1]) if fine else start
 
     def _bound(self, start: Start, point: np.ndarray) -> tuple[float, np.ndarray]:
         target = nesting.marginal(self._target, self._nest, start)
@@ -202,21 +188,6 @@ class NestedEngine:
         if self._nest.by_row:
             mean, log_sd = np.median(mean, keepdims=True), np.median(log_sd, keepdims=True)
         return mean, log_sd
-
-    def _with_slopes(self, start: Start) -> Start:
-        """How q moves with each of the other sites."""
-        if start.centre.size > MOST_SLOPES:
-            return start
-        slopes = []
-        for axis in range(start.centre.size):
-            step = np.zeros_like(start.centre)
-            step[axis] = SPACING
-            up, down = self._q(start, start.centre + step), self._q(start, start.centre - step)
-            slopes.append([(a - b) / (2 * SPACING) for a, b in zip(up, down, strict=True)])
-        mean_slope, log_sd_slope = (np.stack(parts, axis=1) for parts in zip(*slopes, strict=True))
-        if not (np.isfinite(mean_slope).all() and np.isfinite(log_sd_slope).all()):
-            return start
-        return start._replace(mean_slope=mean_slope, log_sd_slope=log_sd_slope)
 
     def _completed(self, state: State, draws: tuple[Draws, ...]) -> tuple[State, tuple[Draws, ...]]:
         """The draws of the others with those of the block."""

@@ -9,6 +9,14 @@ computed anew before it moves, since the others have moved. Discrete sites are d
 labels of the rows of the batch are drawn anew in every sweep, z_B ~ p(z_B | x, rows of B), and kernels that take
 minibatches then see the gradient given the labels, whose mean over the labels is that of the log-density with the
 labels summed out (Fisher's identity).
+
+Kernels that take minibatches may have a control variate around a centre c of all sites, which stays where it is while
+the others move:
+
+    grad_b log p(c) + g_b(x; B, z_B(x)) - g_b(c; B, z_B(c))
+
+with both draws of labels from the same random numbers, so that they differ where the rows leave little doubt of
+neither. The mean is the gradient at x, and the noise shrinks with the distance from c.
 """
 
 from __future__ import annotations
@@ -21,7 +29,7 @@ import jax.numpy as jnp
 from langevin.contracts import Batch, Position
 from langevin.data.batches import Batches
 from langevin.engines.chains import Segments
-from langevin.kernels import dual_averaging
+from langevin.kernels import dual_averaging, metrics
 from langevin.kernels.base import Kernel
 from langevin.keys import at_step
 from langevin.models.labelled import draw_labels, labelled, values_of
@@ -29,6 +37,9 @@ from langevin.posterior import Key, Posterior
 from langevin.run.keep import Keep
 from langevin.run.seeds import key_of
 from langevin.tuning import Tuning
+
+# Minibatches by which the noise of a gradient is measured.
+NUM_FOR_NOISE = 64
 
 
 class Part(NamedTuple):
@@ -57,12 +68,14 @@ class Static(NamedTuple):
         has_labels: Whether discrete sites are drawn; first in the sweep.
         batches: How minibatches are drawn.
         keep: What is kept of a draw.
+        anchored: Whether kernels that take minibatches have the control variate.
     """
 
     parts: tuple[Part, ...]
     has_labels: bool
     batches: Batches | None
     keep: Keep
+    anchored: bool = False
 
 
 class Carry(NamedTuple):
@@ -97,12 +110,14 @@ class Drive(NamedTuple):
         adapting: Whether steps adapt.
         accepts: For each block, the acceptance to adapt to.
         keys: The words of the keys of sweeps and of minibatches, one a chain.
+        anchor: The centre of the control variate, and the gradient on all rows there; None if there is none.
     """
 
     tunings: tuple[Tuning, ...]
     adapting: Any
     accepts: tuple[Any, ...]
     keys: tuple[Any, Any]
+    anchor: tuple[Position, Position] | None = None
 
 
 def begin(static: Static, target: Posterior, drive: Drive, adaptations: Any, positions: Position) -> Carry:
@@ -116,7 +131,8 @@ def begin(static: Static, target: Posterior, drive: Drive, adaptations: Any, pos
         labels = _labels(static, target, key, position, batch)
         states = []
         for number, part in enumerate(static.parts):
-            kernel, seen = _kernel(static, target, part, drive.tunings[number], steps[number], position, labels, batch)
+            scene = Scene(position, labels, batch, key)
+            kernel, seen = _kernel(static, target, drive, number, steps[number], scene)
             states.append(kernel.init(jax.random.fold_in(key, number + 1), _own(part, position), seen))
         return labels if static.batches is None else {}, tuple(states)
 
@@ -153,10 +169,12 @@ def _sweep(static: Static, target: Posterior, drive: Drive, carry: Carry) -> Car
     def one(words: jax.Array, batch_words: jax.Array, position: Position, states: Any) -> Any:
         key = at_step(key_of(words), carry.sweep)
         batch = _batch_of(static, target, batch_words, carry.sweep)
-        labels = _labels(static, target, jax.random.fold_in(key, 0), position, batch)
+        of_labels = jax.random.fold_in(key, 0)
+        labels = _labels(static, target, of_labels, position, batch)
         moved, infos = [], []
-        for number, part in enumerate(static.parts):
-            kernel, seen = _kernel(static, target, part, drive.tunings[number], steps[number], position, labels, batch)
+        for number in range(len(static.parts)):
+            scene = Scene(position, labels, batch, of_labels)
+            kernel, seen = _kernel(static, target, drive, number, steps[number], scene)
             anew, step = (jax.random.fold_in(key, 2 * number + 1 + odd) for odd in (0, 1))
             state = kernel.refresh(anew, states[number], seen)
             state, info = kernel.step(step, state, seen)
@@ -186,26 +204,88 @@ def _sweep(static: Static, target: Posterior, drive: Drive, carry: Carry) -> Car
     )
 
 
+class Scene(NamedTuple):
+    """What a block of a chain sees in a sweep.
+
+    Attributes:
+        position: Of all continuous sites.
+        labels: Of the discrete ones.
+        batch: Rows; None for all.
+        key: From which the labels were drawn.
+    """
+
+    position: Position
+    labels: dict[str, jax.Array]
+    batch: Batch | None
+    key: Key
+
+
 def _kernel(
-    static: Static,
-    target: Posterior,
-    part: Part,
-    tuning: Tuning,
-    step: Any,
-    position: Position,
-    labels: dict[str, jax.Array],
-    batch: Batch | None,
+    static: Static, target: Posterior, drive: Drive, number: int, step: Any, scene: Scene
 ) -> tuple[Kernel, Batch | None]:
     """The kernel of a block given the others, and the rows that it sees."""
-    seen = None if part.all_rows else batch
-    others = {name: value for name, value in position.items() if name not in part.names}
-    if labels and (static.batches is None or not part.all_rows):
-        target = labelled(target, target.rows if seen is None else seen)
-        others = {**others, **labels}
-    conditional = target.given(others) if others else target
+    part = static.parts[number]
+    seen = None if part.all_rows else scene.batch
+    conditional = _conditional(static, target, part, scene)
     if part.rowless:
         conditional = conditional.with_few_rows()
-    return part.method.kernel(conditional, tuning._replace(step_size=step)), seen
+    if static.anchored and not part.all_rows:
+        conditional = conditional.tilted(_correction(static, target, drive, part, scene))
+    return part.method.kernel(conditional, drive.tunings[number]._replace(step_size=step)), seen
+
+
+def _conditional(static: Static, target: Posterior, part: Part, scene: Scene) -> Posterior:
+    """The target of a block given the others."""
+    others = {name: value for name, value in scene.position.items() if name not in part.names}
+    if scene.labels and (static.batches is None or not part.all_rows):
+        target = labelled(target, target.rows if scene.batch is None else scene.batch)
+        others = {**others, **scene.labels}
+    return target.given(others) if others else target
+
+
+def _correction(static: Static, target: Posterior, drive: Drive, part: Part, scene: Scene) -> Position:
+    """What the control variate adds to the gradient of a block."""
+    assert drive.anchor is not None
+    centre, slope = drive.anchor
+    labels = _labels(static, target, scene.key, centre, scene.batch)
+    there = _conditional(static, target, part, scene._replace(position=centre, labels=labels))
+    own = _own(part, centre)
+    gradient = jax.grad(lambda at: there.log_density(at, scene.batch))(own)
+    return {name: jax.lax.stop_gradient(slope[name] - gradient[name]) for name in own}
+
+
+def noise_of(
+    which: tuple[Static, int], target: Posterior, drive: Drive, places: Position, words: jax.Array
+) -> Position:
+    """The variance of a block's whitened gradient over minibatches and labels, the mean over places."""
+    static, number = which
+    part = static.parts[number]
+    metric = drive.tunings[number].metric
+
+    def at(inputs: Any) -> Position:
+        position, place = inputs
+
+        def one(draw: jax.Array) -> Position:
+            key = at_step(key_of(words), place * NUM_FOR_NOISE + draw)
+            batch = _batch_of(static, target, words, place * NUM_FOR_NOISE + draw)
+            scene = Scene(position, _labels(static, target, key, position, batch), batch, key)
+            conditional = _conditional(static, target, part, scene)
+            if static.anchored:
+                conditional = conditional.tilted(_correction(static, target, drive, part, scene))
+            gradient = jax.grad(lambda own: conditional.log_density(own, batch))(_own(part, position))
+            return metrics.whiten(metric, gradient)
+
+        gradients = jax.lax.map(one, jnp.arange(NUM_FOR_NOISE, dtype=jnp.uint32))
+        return jax.tree.map(lambda leaf: jnp.var(leaf, axis=0, ddof=1), gradients)
+
+    count = len(jax.tree.leaves(places)[0])
+    variances = jax.lax.map(at, (places, jnp.arange(count, dtype=jnp.uint32)))
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), variances)
+
+
+def slope_at(_: None, target: Posterior, centre: Position) -> Position:
+    """The gradient on all rows."""
+    return jax.grad(target.log_density)(centre)
 
 
 def _labels(

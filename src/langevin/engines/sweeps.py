@@ -12,6 +12,7 @@ Phases:
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any
@@ -32,7 +33,7 @@ from langevin.geometry.measuring import measured
 from langevin.geometry.starts import flattened, unflattened
 from langevin.kernels import dual_averaging
 from langevin.posterior import Posterior
-from langevin.tuning import Tuning
+from langevin.tuning import Landscape, Tuning
 
 # When metrics are made anew, in parts of the warm-up, from the draws since the time before.
 UPDATES = (0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
@@ -40,6 +41,8 @@ MOST_DENSE = 128
 MOST_SWEEPS_A_CHUNK = 1024
 MOST_BYTES_A_CHUNK = 32_000_000
 LEAST_WINDOW = 10
+# The noise of gradients is measured at so many draws of q; below the least, a control variate is not worth its price.
+NUM_PLACES, LEAST_NOISE = 8, 0.5
 # A burn-in of stochastic-gradient blocks, in autocorrelation times.
 TIMES_OF_BURN_IN = 20
 
@@ -47,7 +50,8 @@ TIMES_OF_BURN_IN = 20
 class SweepEngine:
     """Chains in which the blocks of a posterior take turns."""
 
-    def __init__(self, blocks: tuple[Block, ...], target: Posterior, plan: Plan) -> None:
+    def __init__(self, blocks: tuple[Block, ...], target: Posterior, plan: Plan, found: Found | None = None) -> None:
+        self._known = found
         self._plan, self._target = plan, target
         self._space = Space(target, plan, twice=any(_is_automatic(block) for block in blocks))
         dtype = np.result_type(*jax.tree.leaves(self._space.example))
@@ -82,6 +86,7 @@ class SweepEngine:
             "finder": None,
             "tunings": tunings,
             "time": None,
+            "anchor": None,
             "carry": None,
             "window": 0,
             "sweep": 0,
@@ -125,7 +130,13 @@ class SweepEngine:
 
     def _start(self, state: State, limit: int) -> tuple[State, Chunk]:
         del limit
-        return self._space.search(state, "mode" if any(self._automatic) else "warm-up")
+        if not any(self._automatic):
+            return self._space.search(state, "warm-up")
+        # What is known already is not looked for, and its starts are around it.
+        return (state | {"phase": "measure"}, Chunk("start", 1, 1, 1)) if self._known else self._searched(state)
+
+    def _searched(self, state: State) -> tuple[State, Chunk]:
+        return self._space.search(state, "mode")
 
     def _find(self, state: State, limit: int) -> tuple[State, Chunk]:
         return self._space.find(self._finder, state, limit, "measure")
@@ -133,13 +144,19 @@ class SweepEngine:
     def _measure(self, state: State, limit: int) -> tuple[State, Chunk]:
         """The step and the metric of each automatic block given the others at the centre."""
         del limit
-        found = self._finder.found(state["finder"])
+        found = self._known if self._known is not None else self._finder.found(state["finder"])
         assert found is not None
         tunings, longest = list(self._tunings(state)), 0.0
-        for number, part in enumerate(self._parts):
-            if not self._automatic[number]:
-                continue
-            tunings[number], time = self._measured(part, found, number)
+        automatic = [number for number, flag in enumerate(self._automatic) if flag]
+        scenes = {}
+        for number in automatic:
+            tunings[number], scenes[number] = self._measured(self._parts[number], found, number)
+        state = state | {"tunings": tuple(tuning.as_plain() for tuning in tunings)}
+        if self._plan.batches is not None:
+            state, scenes = self._with_noise(state, found, scenes)
+        for number in automatic:
+            step, time = pace_of(self._parts[number].method, scenes[number])
+            tunings[number] = self._tunings(state)[number]._replace(step_size=np.asarray(step, self._dtype))
             longest = max(longest, time)
         leaves = jax.tree.leaves(unflattened(self._space.example, found.modes))
         plain = tuple(tuning.as_plain() for tuning in tunings)
@@ -190,7 +207,11 @@ class SweepEngine:
         adapts = bool(block.method.acceptances) and block.method.step_size == "auto"
         all_rows = self._plan.batches is None or block.method.needs.minibatches == "none"
         rowless = self._target.by_rows and all_rows and conditional.is_rowless(self._target, block.names)
-        return Part(block.names, block.method, adapts, all_rows, rowless)
+        method = block.method
+        if not method.acceptances:
+            # Control variates of their own would be around a point that moves with the other blocks.
+            method = dataclasses.replace(method, estimator="minibatch")
+        return Part(block.names, method, adapts, all_rows, rowless)
 
     def _first_tuning(self, part: Part) -> Tuning:
         size = sum(np.size(self._space.example[name]) for name in part.names)
@@ -210,16 +231,50 @@ class SweepEngine:
     def _epoch(self) -> int:
         return 1 if self._plan.batches is None else self._plan.batches.num_slices(self._target.num_data)
 
-    def _measured(self, part: Part, found: Found, number: int) -> tuple[Tuning, float]:
-        """The tuning of a stochastic-gradient block, and its autocorrelation time."""
+    def _with_noise(
+        self, state: State, found: Found, scenes: dict[int, Landscape]
+    ) -> tuple[State, dict[int, Landscape]]:
+        """The noise of the blocks' gradients with that of labels, and a control variate if it is worth its price."""
+        words = self._plan.seed.child("noise").key_words()
+        generator = self._plan.seed.child("places").generator()
+        offsets = generator.standard_normal((NUM_PLACES, self._space.size))
+        moved = offsets @ found.factor.T if found.factor.ndim == 2 else offsets * found.factor
+        places = unflattened(self._space.example, (found.centre + moved).astype(self._dtype))
+        centre = unflattened(self._space.example, found.centre.astype(self._dtype))
+        target = self._rows(0)[0]
+        slope = self._space.programs(sweeping.slope_at, None, self._target, centre)
+        anchor = (tuple(jax.tree.leaves(centre)), tuple(np.asarray(leaf) for leaf in jax.tree.leaves(slope)))
+
+        def noise(state: State) -> dict[int, Any]:
+            drive = self._drive(state, adapting=True)
+            arguments = (target, drive, places, words)
+            return {
+                number: jax.tree.map(
+                    np.asarray,
+                    self._space.programs(sweeping.noise_of, (self._static(state), number), *arguments),
+                )
+                for number in scenes
+            }
+
+        plain, anchored = noise(state), noise(state | {"anchor": anchor})
+        largest = [max(float(flattened(variance).max()) for variance in found.values()) for found in (plain, anchored)]
+        if LEAST_NOISE + 2 * largest[1] < largest[0]:
+            state, plain = state | {"anchor": anchor}, anchored
+        tunings = list(self._tunings(state))
+        for number, variance in plain.items():
+            scenes[number] = scenes[number]._replace(noise=float(flattened(variance).max()))
+            tunings[number] = tunings[number]._replace(gradient_noise=variance)
+        return state | {"tunings": tuple(tuning.as_plain() for tuning in tunings)}, scenes
+
+    def _measured(self, part: Part, found: Found, number: int) -> tuple[Tuning, Landscape]:
+        """The tuning of a stochastic-gradient block but for its step, and what decides on that."""
         whole = unflattened(self._space.example, found.centre)
         others = {name: value for name, value in whole.items() if name not in part.names}
         target = self._space.laid_out.given(others) if others else self._space.laid_out
         own = conditional.found_of(found, self._space.example, part.names)
         seed = self._plan.seed.child("measure", number)
         result = measured(self._space.programs, part.method, target, self._plan.batches, own, seed)
-        step, time = pace_of(part.method, result.scene)
-        return result.tuning._replace(step_size=np.asarray(step, self._dtype), epoch=self._epoch), time
+        return result.tuning._replace(epoch=self._epoch), result.scene
 
     def _num_burn_in(self, state: State) -> int:
         longer = 0 if state["time"] is None else math.ceil(TIMES_OF_BURN_IN * state["time"])
@@ -246,9 +301,9 @@ class SweepEngine:
         own = {name: self._space.example[name] for name in part.names}
         return flattened(own) if part.adapts else own
 
-    @property
-    def _static(self) -> Static:
-        return Static(self._parts, self._has_labels, self._plan.batches, self._plan.keep)
+    def _static(self, state: State) -> Static:
+        anchored = state["anchor"] is not None
+        return Static(self._parts, self._has_labels, self._plan.batches, self._plan.keep, anchored)
 
     def _drive(self, state: State, *, adapting: bool) -> Drive:
         seed = self._plan.seed
@@ -256,12 +311,16 @@ class SweepEngine:
         accepts = tuple(
             np.asarray(part.method.acceptances[0] if part.adapts else 0.0, self._dtype) for part in self._parts
         )
-        return Drive(self._tunings(state), np.asarray(adapting), accepts, keys)
+        anchor = None
+        if state["anchor"] is not None:
+            centre, slope = (self._space.tree(leaves) for leaves in state["anchor"])
+            anchor = (centre, slope)
+        return Drive(self._tunings(state), np.asarray(adapting), accepts, keys, anchor)
 
     def _carry(self, state: State) -> Carry:
         """All that the chains know, of which the state has the leaves."""
         if self._structure is None:
-            static, drive = self._static, self._drive(state, adapting=True)
+            static, drive = self._static(state), self._drive(state, adapting=True)
             shapes = jax.eval_shape(
                 lambda *arguments: sweeping.begin(static, *arguments),
                 self._rows(0)[0],
@@ -290,7 +349,7 @@ class SweepEngine:
     ) -> tuple[State, dict[str, Any] | None, int]:
         """The state after some sweeps, what was recorded of the draws (draws, chains, ...), and how many there were."""
         target, most = self._rows(state["sweep"])
-        drive, static = self._drive(state, adapting=adapting), self._static
+        drive, static = self._drive(state, adapting=adapting), self._static(state)
         if state["carry"] is None:
             positions = self._space.tree(state["positions"])
             arguments = (target, drive, self._adaptations(state), positions)

@@ -32,12 +32,14 @@ class Nest(NamedTuple):
         form: Of q.
         by_row: Whether every row has its own, so that the bound is a sum over rows.
         twice: Whether second derivatives of the bound are taken.
+        in_pieces: Whether it is a path of which pieces are looked at.
     """
 
     names: tuple[str, ...]
     form: Any
     by_row: bool = False
     twice: bool = False
+    in_pieces: bool = False
 
 
 class Start(NamedTuple):
@@ -129,23 +131,36 @@ def _terms(
     """The bound as a log-prior without rows; or what is of no row, and the bound of each row."""
     start = Start(**position[START])
     others = {name: value for name, value in position.items() if name != START}
-    q = _search(whole, nest, start, jax.lax.stop_gradient(others), batch, centring).q
-    density, _ = _density(whole, nest, others, batch, centring)
-    if nest.twice:
-        # One more step, through which derivatives go: that of the optimum, as the step forgets where it began.
-        look: Look = nest.form.look(density, q)
-        q = Q(q.mean + look.step, look.precision)
     if nest.by_row:
-        return _by_row(whole, nest, others, q, batch, centring)
-    return nest.form.bound(density, q), jnp.zeros(0)
+        return _by_row(whole, nest, others, best(whole, nest, start, others, batch, centring), batch, centring)
+    return bound_of(whole, nest, start, others, batch, centring), jnp.zeros(0)
+
+
+def bound_of(whole: Model, nest: Nest, start: Start, others: Position, batch: Batch, centring: Centring) -> jax.Array:
+    """The bound on the log-marginal of these rows and the other sites."""
+    density, _ = _density(whole, nest, others, batch, centring)
+    return nest.form.bound(density, best(whole, nest, start, others, batch, centring))
+
+
+def best(whole: Model, nest: Nest, start: Start, others: Position, batch: Batch, centring: Centring) -> Q:
+    """The q of these rows and the other sites; derivatives go through it where second ones are taken."""
+    q = _search(whole, nest, start, jax.lax.stop_gradient(others), batch, centring).q
+    if not nest.twice:
+        return q
+    # One more step, through which derivatives go: that of the optimum, as the step forgets where it began.
+    density, _ = _density(whole, nest, others, batch, centring)
+    look: Look = nest.form.look(density, q)
+    return Q(q.mean + look.step, look.precision)
 
 
 def _search(whole: Model, nest: Nest, start: Start, others: Position, batch: Batch, centring: Centring) -> Solved:
     density, _ = _density(whole, nest, others, batch, centring)
     moved = ravel_pytree(others)[0] - start.centre
     moved = jnp.clip(moved, -MOST_FOLLOWED, MOST_FOLLOWED)
-    mean, log_sd = start.mean + start.mean_slope @ moved, start.log_sd + start.log_sd_slope @ moved
-    if nest.by_row:
+    mean, log_sd = start.mean, start.log_sd
+    if not nest.in_pieces:
+        mean, log_sd = mean + start.mean_slope @ moved, log_sd + start.log_sd_slope @ moved
+    if nest.by_row or nest.in_pieces:
         shape = (_num_rows(batch),)
         mean, log_sd = jnp.broadcast_to(mean, shape), jnp.broadcast_to(log_sd, shape)
     return solved(nest.form, density, mean, log_sd)
@@ -155,7 +170,7 @@ def _density(
     whole: Model, nest: Nest, others: Position, batch: Batch, centring: Centring
 ) -> tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], Position]]:
     """The log-density of everything as a function of the flat block, and the block of a flat vector."""
-    if nest.by_row:
+    if nest.by_row or nest.in_pieces:
         unravel: Any = lambda flat: {nest.names[0]: flat}  # noqa: E731
     else:
         like = {name: jnp.zeros(whole.like[name].shape, whole.like[name].dtype) for name in nest.names}
