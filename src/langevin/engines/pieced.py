@@ -27,7 +27,7 @@ from langevin.run.compilation import Programs
 from langevin.run.gist import gist_of_density
 from langevin.variational import marginal as nesting
 from langevin.variational.marginal import Nest, Start
-from langevin.variational.subsequences import Subsequences, looked_at, of_pieces
+from langevin.variational.subsequences import Subsequences, looked_at, of_pieces, unknown
 
 # How many steps of time the climb reads, in pieces.
 MOST_CLIMBED_ON = 100_000
@@ -112,7 +112,9 @@ class PiecedEngine:
         return self._engine[1]
 
     def _with(self, start: Start) -> Posterior:
-        return self._pieces.given_again({nesting.START: start._asdict()})
+        fresh = jax.tree.map(jnp.asarray, unknown(start, self._pieces.num_data, self._how))
+        target = self._pieces.given_again({nesting.START: start._asdict()})
+        return target.with_data({**target.data, **fresh})
 
     def _known(self, start: Start) -> Posterior:
         """The pieces with the control variate around the centre, and with a start of q for each."""
@@ -131,9 +133,12 @@ class PiecedEngine:
         """
         count = self._pieces.num_data
         some = np.unique(np.linspace(0, count - 1, max(MOST_CLIMBED_ON // self._how.width, 1)).astype(int))
-        few = jax.tree.map(lambda column: column[some], self._pieces.data)
         start = self._start
-        at = lambda point: self._value(start, point, few)  # noqa: E731
+
+        def at(point: np.ndarray) -> tuple[float, np.ndarray]:
+            few = jax.tree.map(lambda column: column[some], self._with(start).data)
+            return self._value(start, point, few)
+
         generator = self._plan.seed.child("centre").generator()
         point = summit.first_finite(at, start.centre.size, self._dtype, generator)
         if point is None:
@@ -153,7 +158,7 @@ class PiecedEngine:
                 "beside the path priors that keep them in range."
             )
         for _ in range(NUM_NEWTON if len(some) < count else 0):
-            gradient = self._value(start, point, self._pieces.data)[1]
+            gradient = self._value(start, point, self._with(start).data)[1]
             point = (point + np.linalg.solve(curvature, gradient)).astype(self._dtype)
         return self._at(start, point), point, np.linalg.cholesky(np.linalg.inv(curvature))
 

@@ -284,12 +284,11 @@ def solved(form: Form, log_density: LogDensity, mean: jax.Array, log_sd: jax.Arr
         look = form.look(log_density, search.trial)
         slack = SLACK * jnp.abs(search.bound) + 1e-4
         better = jnp.isfinite(look.bound) & jnp.all(jnp.isfinite(look.step))
-        # The first look has no bound of its own: its precision is a guess.
         better = better & ((search.count == 0) | (look.bound >= search.bound - slack))
         base = _pick(better, search.trial, search.base)
         step = jnp.where(better, look.step, search.step)
         following = _pick(better, look.precision, search.following)
-        bound = jnp.where(better & (search.count > 0), look.bound, search.bound)
+        bound = jnp.where(better, look.bound, search.bound)
         whole = search.rho >= 1.0
         rho = jnp.where(better, jnp.minimum(4 * search.rho, 1.0), search.rho / 4)
         size = jnp.max(jnp.abs(step) / form.sds(following))

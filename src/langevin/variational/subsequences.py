@@ -112,14 +112,18 @@ def of_pieces(target: Posterior, nest: Nest, start: Start, how: Subsequences) ->
         explain=lambda position, data, centring: "the bound of a piece is not finite",
     )
     count = len(next(iter(pieces.values())))
-    width, dtype = start.centre.size, start.centre.dtype
-    known = {
-        SLOPE: np.zeros((count, width), dtype),
-        LOOKED: np.broadcast_to(np.stack([start.mean, start.log_sd], axis=-1), (count, how.width, 2)),
-        LOOKED_BEFORE: np.broadcast_to(np.stack([start.mean, start.log_sd], axis=-1), (count, how.buffer, 2)),
-    }
-    data = {name: jnp.asarray(column) for name, column in (pieces | known).items()}
+    data = {name: jnp.asarray(column) for name, column in (pieces | unknown(start, count, how)).items()}
     return Posterior(data, model, count, True, fixed, dict(target.centring))
+
+
+def unknown(start: Start, count: int, how: Subsequences) -> Batch:
+    """What stands for what is known of so many pieces before they are looked at: the same start of q for all."""
+    first = np.stack([start.mean, start.log_sd], axis=-1)
+    return {
+        SLOPE: np.zeros((count, start.centre.size), start.centre.dtype),
+        LOOKED: np.broadcast_to(first, (count, how.width, 2)),
+        LOOKED_BEFORE: np.broadcast_to(first, (count, how.buffer, 2)),
+    }
 
 
 def looked_at(target: Posterior, nest: Nest, pieces: Posterior, start: Start, buffer: int) -> dict[str, jax.Array]:
