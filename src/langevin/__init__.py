@@ -42,10 +42,14 @@ if TYPE_CHECKING:
         CyclicalSGHMC,
         CyclicalSGLD,
         Ensemble,
+        Enumerate,
         Gibbs,
+        Hybrid,
         Laplace,
         RMSprop,
+        Subsequences,
     )
+    from langevin.models import series
     from langevin.models.density import Density
     from langevin.models.networks import likelihoods
     from langevin.models.networks.network import Network
@@ -68,8 +72,10 @@ _HOMES = {
     "DataError": "langevin.errors",
     "Density": "langevin.models.density",
     "Ensemble": "langevin.methods",
+    "Enumerate": "langevin.methods",
     "FanIn": "langevin.models.networks.priors",
     "Fit": "langevin.result",
+    "Hybrid": "langevin.methods",
     "Keep": "langevin.run.keep",
     "LangevinError": "langevin.errors",
     "Laplace": "langevin.methods",
@@ -95,6 +101,7 @@ _HOMES = {
     "ScaleMixture": "langevin.models.networks.priors",
     "SettingError": "langevin.errors",
     "StoreError": "langevin.errors",
+    "Subsequences": "langevin.methods",
     "VI": "langevin.methods",
     "calibrate": "langevin.calibration.calibrate",
     "elbo_gradients": "langevin.inference",
@@ -109,6 +116,7 @@ _ROOMS = {
     "diagnostics": "langevin.diagnostics",
     "kernels": "langevin.kernels",
     "likelihoods": "langevin.models.networks.likelihoods",
+    "series": "langevin.models.series",
 }
 
 __all__ = [
@@ -132,9 +140,11 @@ __all__ = [
     "DataError",
     "Density",
     "Ensemble",
+    "Enumerate",
     "FanIn",
     "Fit",
     "Gibbs",
+    "Hybrid",
     "Keep",
     "LangevinError",
     "LangevinWarning",
@@ -150,6 +160,7 @@ __all__ = [
     "ScaleMixture",
     "SettingError",
     "StoreError",
+    "Subsequences",
     "calibrate",
     "diagnostics",
     "elbo_gradients",
@@ -159,6 +170,7 @@ __all__ = [
     "load",
     "prior_predictive",
     "resume",
+    "series",
     "show_conditionals",
 ]
 

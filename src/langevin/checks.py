@@ -39,6 +39,12 @@ def names(name: str, setting: str, value: Any) -> tuple[str, ...]:
     return tuple(listed)
 
 
+def instance(name: str, setting: str, value: Any, kind: type[Any]) -> None:
+    """The value is one of a kind, or None."""
+    if value is not None and not isinstance(value, kind):
+        raise SettingError(f"`{name}`: `{setting}` must be an lv.{kind.__name__}; got {value!r:.80}.")
+
+
 def path(name: str, setting: str, value: Any) -> None:
     """The value is a path, or None."""
     if not isinstance(value, str | os.PathLike | None):

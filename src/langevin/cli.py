@@ -29,6 +29,7 @@ class Demo(StrEnum):
     CLASSIFY = "classify"
     MNIST = "mnist"
     TOPICS = "topics"
+    VOLATILITY = "volatility"
 
 
 def _version(wanted: bool) -> None:
@@ -56,14 +57,17 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder that the pictures go to.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="The same seed gives the same bits.")] = 0,
     progress: Annotated[bool, typer.Option(help="Show progress bars.")] = True,
-    data: Annotated[Path | None, typer.Option(help="For vae and mnist: the folder with MNIST's files.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="For vae and mnist: the folder with MNIST's files; for volatility: a CSV of prices."),
+    ] = None,
 ) -> None:
     """Run a reference experiment: print its table and write its pictures."""
     import importlib
 
     from langevin import plots
 
-    if data is not None and name not in (Demo.VAE, Demo.MNIST):
+    if data is not None and name not in (Demo.VAE, Demo.MNIST, Demo.VOLATILITY):
         raise typer.BadParameter(f"the demo {name.value!r} makes its own data", param_hint="--data")
     more = {} if data is None else {"data": data}
     try:

@@ -97,13 +97,14 @@ class Needs(NamedTuple):
 
     Attributes:
         target: "density" for a log-density over unconstrained positions, "joint" for the sites of a NumPyro program;
-            "either" for the density where the program has one, and else the sites.
+            "either" for the density where the program has one, and else the sites; "local" for a density whose sites
+            may belong to rows, also where it will see minibatches.
         minibatches: "none" if every step takes all rows; "any"; or "independent", if minibatches must be independent
             from step to step.
         in_memory: Whether all rows must be in memory.
     """
 
-    target: Literal["density", "joint", "either"] = "density"
+    target: Literal["density", "joint", "either", "local"] = "density"
     minibatches: Literal["none", "any", "independent"] = "any"
     in_memory: bool = True
 

@@ -23,6 +23,7 @@ Batch = Any
 Key = jax.Array
 Dims = tuple[tuple[str, tuple[str, ...]], ...]
 Centring = Mapping[str, Any]
+TILT = "_tilt"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,6 +52,9 @@ class Model:
         left_out: The names that are not reported, because they depend on the rows of a minibatch.
         judged_by: The names by which it is judged whether chains have mixed, and that are shown; empty for all.
         remark: What the target is, where it is not the posterior.
+        local: The latent sites that every row has its own of.
+        log_probs: `(position, batch, centring) -> dict of name -> scalar`: the log-probability of each site of a
+            program, latent or observed; None for a density.
         network: The `lv.Network`, if the model is one: engines ask it for layers, and take other defaults.
     """
 
@@ -70,6 +74,8 @@ class Model:
     left_out: tuple[str, ...] = ()
     judged_by: tuple[str, ...] = ()
     remark: str = ""
+    local: tuple[str, ...] = ()
+    log_probs: Callable[[Position, Batch, Centring], dict[str, jax.Array]] | None = None
     network: Any = None
 
 
@@ -207,9 +213,31 @@ class Posterior:
             check_position(values[name], like[name], name)
         return dataclasses.replace(self, fixed=self.fixed | values)
 
+    def given_again(self, fixed: Mapping[str, Any]) -> Posterior:
+        """The same with other values of sites that are fixed already."""
+        return dataclasses.replace(self, fixed={**self.fixed, **jax.tree.map(jnp.asarray, dict(fixed))})
+
     def with_data(self, data: Batch) -> Posterior:
         """The same on other rows, or on the same in another order."""
         return dataclasses.replace(self, data=data)
+
+    def with_few_rows(self) -> Posterior:
+        """The same up to a constant, on a single row: for sites that no row tells of."""
+        return dataclasses.replace(self, data=self._few, num_data=min(self.num_data, 1))
+
+    def tilted(self, slope: Position) -> Posterior:
+        """The same with the inner product of the position and a slope added: it shifts every gradient by that much."""
+        terms = self.model.terms
+
+        def with_slope(position: Position, batch: Batch, centring: Centring) -> tuple[jax.Array, jax.Array]:
+            whole = {name: value for name, value in position.items() if name != TILT}
+            log_prior, log_likelihood = terms(whole, batch, centring)
+            added = jax.tree.map(lambda s, x: jnp.sum(s * x), position[TILT], {n: whole[n] for n in position[TILT]})
+            return log_prior + sum(jax.tree.leaves(added)), log_likelihood
+
+        like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), leaf.dtype), slope)
+        model = dataclasses.replace(self.model, terms=with_slope, like={**self.model.like, TILT: like})
+        return dataclasses.replace(self, model=model, fixed={**self.fixed, TILT: slope})
 
     @property
     def adjustable(self) -> tuple[str, ...]:
@@ -233,7 +261,8 @@ class Posterior:
     @property
     def _few(self) -> Batch:
         """Rows enough for what no row enters."""
-        return jax.tree.map(lambda array: array[:1], self.data) if self.by_rows else self.rows
+        few = self.by_rows and not set(self.model.local) & set(self.model.like)
+        return jax.tree.map(lambda array: array[:1], self.data) if few else self.rows
 
     def _whole(self, position: Position) -> Position:
         """The position with the fixed sites, checked."""

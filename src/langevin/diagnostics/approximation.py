@@ -145,6 +145,32 @@ def unchecked(result: Result, why: str = "") -> list[Finding]:
     ]
 
 
+def tilted(result: Result, gap: float, shift: float, error: float, name: str, block: Sequence[str]) -> list[Finding]:
+    """Whether the bound of a nested block tilts what the samplers target.
+
+    Args:
+        result: The draws.
+        gap: Between the log-marginal of the block and its bound, on average, in nats.
+        shift: By how many sds the mean of a coordinate would move if the gap were put back.
+        error: Of the shift, its standard error.
+        name: The site of that coordinate.
+        block: The sites of the block.
+    """
+    del result
+    if abs(shift) - 3 * error < MOST_MEAN_SHIFT:
+        return []
+    listed = ", ".join(map(repr, block))
+    return [
+        Finding(
+            "far off",
+            f"The bound of the block {listed} is {gap:.2g} nats below its log-marginal, and by more where {name!r} is "
+            f"{'high' if shift > 0 else 'low'}: that moves the mean of {name!r} by about {abs(shift):.2g} sds.",
+            "The draws of the other sites are from a tilted density: means and intervals cannot be trusted.",
+            "Give the block a richer family (family='fullrank', or 'markov' for a time series), or to lv.NUTS().",
+        )
+    ]
+
+
 def optimisation(result: Result, settled: bool, skipped: int, error: float | None) -> list[Finding]:
     """Whether the fit of q came to its end."""
     fixed = result.method.get("num_steps") is not None
@@ -230,6 +256,8 @@ _LONGER = (
 _OTHERS = {
     "CAVI": "Dependence between blocks is lost: put sites into one block (`blocks=`) where they allow it, or take "
     "method='gibbs', whose conditionals are the same and whose draws are exact, or 'nuts'.",
+    "Hybrid": "Give the block of `VI` a richer family (family='fullrank', or 'markov' for a time series), or to "
+    "lv.NUTS().",
     "SWAG": "Take more snapshots or another learning_rate; VI with family='fullrank'; or method='nuts', started from "
     "this fit by `init=fit`.",
 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from langevin.diagnostics.approximation import ascent, far_off, optimisation, points, unchecked
+from langevin.diagnostics.approximation import ascent, far_off, optimisation, points, tilted, unchecked
 from langevin.diagnostics.ensembles import agreement, by_member, parts
 from langevin.diagnostics.findings import Finding, Result, Verdict
 from langevin.diagnostics.mixing import mixing
@@ -383,6 +383,7 @@ FINDERS: dict[str, Callable[..., list[Finding]]] = {
     "drift": _drift,
     "elsewhere": _elsewhere,
     "ratios": far_off,
+    "nested": tilted,
     "unchecked": unchecked,
     "optimisation": optimisation,
     "ascent": ascent,

@@ -19,11 +19,13 @@ from langevin.methods.conjugate import CAVI, Gibbs
 from langevin.methods.cyclical import CyclicalSGHMC, CyclicalSGLD
 from langevin.methods.ensemble import Ensemble
 from langevin.methods.exact import HMC, MALA, NUTS, RWM
+from langevin.methods.hybrid import FUNCTION, Enumerate, Hybrid
 from langevin.methods.laplace import Laplace
 from langevin.methods.point import MAP
 from langevin.methods.stochastic import SGHMC, SGLD, SGNHT, RMSprop
 from langevin.methods.swag import SWAG
 from langevin.methods.variational import VI
+from langevin.variational.subsequences import Subsequences
 
 __all__ = [
     "BY_NAME",
@@ -41,10 +43,13 @@ __all__ = [
     "CyclicalSGHMC",
     "CyclicalSGLD",
     "Ensemble",
+    "Enumerate",
     "Gibbs",
+    "Hybrid",
     "Laplace",
     "Method",
     "RMSprop",
+    "Subsequences",
     "as_method",
     "describe",
     "from_description",
@@ -68,6 +73,7 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "gibbs": Gibbs,
     "ensemble": Ensemble,
     "swag": SWAG,
+    "hybrid": Hybrid,
 }
 
 
@@ -109,7 +115,10 @@ for _make in BY_NAME.values():
 # What settings may consist of, by name: a run on disk is rebuilt from these, and from nothing else.
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (*(type(make()) for make in BY_NAME.values()), RMSprop, Constant, Polynomial, CosineCycles)
+    for kind in (
+        *(type(make()) for make in BY_NAME.values()),
+        *(RMSprop, Constant, Polynomial, CosineCycles, Enumerate, Subsequences),
+    )
 }
 
 
@@ -124,11 +133,8 @@ def describe(settings: Any) -> dict[str, Any]:
         if checks.is_number(value):
             return float(value)
         if isinstance(value, Mapping):
-            return {str(name): plain(part) for name, part in value.items()}
-        if isinstance(value, tuple):
-            return [plain(part) for part in value]
-        # An address in a representation would differ from run to run.
-        return getattr(value, "__qualname__", type(value).__qualname__) if " at 0x" in repr(value) else repr(value)
+            return {_as_key(name): plain(part) for name, part in value.items()}
+        return [plain(part) for part in value] if isinstance(value, tuple) else _as_text(value)
 
     fields = {field.name: plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
     return {"name": type(settings).__name__, **fields}
@@ -138,8 +144,10 @@ def from_description(description: Mapping[str, Any]) -> Method | None:
     """The method that `describe` described; None if it holds what cannot be told from a description."""
 
     def made(value: Any) -> Any:
-        if not isinstance(value, Mapping) or value.get("name") not in _KINDS:
+        if not isinstance(value, Mapping):
             return value
+        if not isinstance(value.get("name"), str) or value["name"] not in _KINDS:
+            return {name: made(part) for name, part in value.items()}
         return _KINDS[value["name"]](**{name: made(part) for name, part in value.items() if name != "name"})
 
     try:
@@ -147,3 +155,14 @@ def from_description(description: Mapping[str, Any]) -> Method | None:
     except SettingError:
         return None
     return method if isinstance(method, Method) and describe(method) == description else None
+
+
+def _as_text(value: Any) -> str:
+    """A value that is neither a number nor made of parts, as JSON can hold it."""
+    # An address in a representation would differ from run to run.
+    return getattr(value, "__qualname__", type(value).__qualname__) if " at 0x" in repr(value) else repr(value)
+
+
+def _as_key(key: Any) -> str:
+    """A key of settings: one that is a function is no name, and nothing is made of it again."""
+    return f"{FUNCTION}{_as_text(key)}" if callable(key) else str(key)

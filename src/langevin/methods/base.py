@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from langevin.contracts import Engine, Needs, Plan
 
@@ -25,6 +25,15 @@ class Method(abc.ABC):
     `langevin.methods.exact.Exact` is the base of those that a stepper makes, `langevin.methods.stochastic.Stochastic`
     of those that a kernel with stochastic gradients makes.
     """
+
+    # What it can do for a block of a `Hybrid`: "kernel" moves it by `kernel(posterior, tuning)`, "bound" stands for its
+    # log-marginal, "labels" draws discrete sites; empty for nothing.
+    role: ClassVar[Literal["", "kernel", "bound", "labels"]] = ""
+
+    @property
+    def acceptances(self) -> tuple[float, ...]:
+        """What warm-up adapts a step to, the first first: empty where no step adapts to an acceptance."""
+        return ()
 
     @property
     def needs(self) -> Needs:

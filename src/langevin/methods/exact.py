@@ -33,6 +33,7 @@ class Exact(Method):
     rank: int
     step_size: float | Literal["auto"]
 
+    role = "kernel"
     # The fewest gradients that a trajectory has, as a rule.
     least_steps: ClassVar[int] = 1
     # What `target_accept="auto"` is at first, and is raised to where trajectories diverge.

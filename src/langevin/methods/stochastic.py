@@ -44,6 +44,7 @@ class Stochastic(Method):
     metric: MetricName
     estimator: EstimatorName
 
+    role = "kernel"
     # The automatic step as a multiple of its mean over a cycle.
     peak: ClassVar[float] = 1.0
     # Whether the step goes through cycles.

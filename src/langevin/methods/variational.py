@@ -83,6 +83,8 @@ class VI(Method):
     num_restarts: int = 1
     rank: int = 8
 
+    role = "bound"
+
     def __post_init__(self) -> None:
         if isinstance(self.family, str):
             checks.choice("VI", "family", self.family, FAMILIES)
@@ -126,10 +128,10 @@ class VI(Method):
         batch_size = None if plan.batches is None else plan.batches.size
         if network_of(target) is not None:
             return self._of_network(target, plan, batch_size)
-        if self.family == "auto" and self._leaves_it_open and isinstance(target, Posterior):
+        if self.family == "auto" and self.leaves_it_open and isinstance(target, Posterior):
             settings = dataclasses.replace(self, family=affordable_family(target))
         objective = objective_of(settings, target, batch_size)
-        if self._leaves_it_open and isinstance(objective, OfPositions) and has_nearest(objective.family):
+        if self.leaves_it_open and isinstance(objective, OfPositions) and has_nearest(objective.family):
             return NearestEngine(settings, objective, plan)
         return VariationalEngine(self, objective, plan)
 
@@ -140,7 +142,7 @@ class VI(Method):
         return VariationalEngine(settings, objective_of(settings, target, batch_size), plan)
 
     @property
-    def _leaves_it_open(self) -> bool:
+    def leaves_it_open(self) -> bool:
         """Whether no setting says how q is to be found."""
         settings = ("gradient", "num_particles", "bound", "optimizer", "learning_rate", "num_steps")
         return all(getattr(self, name) == getattr(type(self), name) for name in settings)

@@ -8,8 +8,14 @@ from typing import Any
 from langevin.models.outline import Outline, row_dim
 
 
-def obstacles_of(outline: Outline, minibatched: tuple[str, ...]) -> Iterator[str]:
-    """What stands in the way of a log-density, where minibatches are taken of these plates."""
+def obstacles_of(outline: Outline, minibatched: tuple[str, ...], *, local: bool = False) -> Iterator[str]:
+    """What stands in the way of a log-density, where minibatches are taken of these plates.
+
+    Args:
+        outline: The program.
+        minibatched: The plates over the rows, if there are minibatches.
+        local: Whether continuous sites of every row are allowed.
+    """
     for name in outline.shapes:
         if outline.sites[name]["discrete"]:
             yield from _obstacle_of_discrete(name, outline.sites[name], minibatched)
@@ -25,7 +31,7 @@ def obstacles_of(outline: Outline, minibatched: tuple[str, ...]) -> Iterator[str
             f"Site {name!r} is a `numpyro.param`, which has no prior. Make it a `numpyro.sample` site, or fit the "
             "program by `lv.VI`, which finds its value."
         )
-    for name in outline.shapes:
+    for name in () if local else outline.shapes:
         if row_dim(outline.sites[name], minibatched) is not None and not outline.sites[name]["discrete"]:
             yield (
                 f"Site {name!r} is latent and inside the plate over the rows: each row has its own, and a minibatch "

@@ -14,6 +14,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
 from typing import Any, Literal
 
 import jax
@@ -29,6 +30,7 @@ from langevin.errors import ModelError, SettingError
 from langevin.models import outline, structure
 from langevin.models.centring import can_be_noncentred, is_adjustable, recentred, scale_of
 from langevin.models.enumeration import Enumeration
+from langevin.models.explaining import explained, summed_to_rows
 from langevin.models.joint import Called, Joint
 from langevin.models.placing import log_det_of, place_site
 from langevin.models.planning import enumeration_of
@@ -93,7 +95,8 @@ class Program:
         Raises:
             ModelError: Names the site that cannot be handled, and says what to do.
         """
-        return self._posterior(table, self._structure(table, minibatch), minibatch)
+        sites = self._structure(table, minibatch)
+        return self._posterior(table, sites, minibatch, sites.obstacles)
 
     def joint(self, table: Table, *, minibatch: bool = False) -> Joint:
         """The program as the joint distribution of its sites: it may have parameters, and latent sites of any kind.
@@ -108,9 +111,11 @@ class Program:
         return self._joint(table, self._structure(table, minibatch), minibatch)
 
     def target(
-        self, table: Table, kind: Literal["density", "joint", "either"], *, minibatch: bool = False
+        self, table: Table, kind: Literal["density", "joint", "either", "local"], *, minibatch: bool = False
     ) -> Posterior | Joint:
         """The posterior ("density") or the joint; "either" is the posterior, unless something stands in its way.
+
+        "local" is the posterior, and may have sites of every row.
 
         Raises:
             ModelError: Names the site that cannot be handled, and says what to do.
@@ -118,7 +123,7 @@ class Program:
         sites = self._structure(table, minibatch)
         if kind == "joint" or (kind == "either" and sites.obstacles):
             return self._joint(table, sites, minibatch)
-        return self._posterior(table, sites, minibatch)
+        return self._posterior(table, sites, minibatch, sites.barriers if kind == "local" else sites.obstacles)
 
     def call(self, batch: Batch) -> Any:
         """Runs the program on these rows."""
@@ -128,9 +133,9 @@ class Program:
         self._check_names(table)
         return structure.find(self.call, table, self.rows, minibatch)
 
-    def _posterior(self, table: Table, sites: Structure, minibatch: bool) -> Posterior:
-        if sites.obstacles:
-            raise ModelError(sites.obstacles[0])
+    def _posterior(self, table: Table, sites: Structure, minibatch: bool, obstacles: tuple[str, ...]) -> Posterior:
+        if obstacles:
+            raise ModelError(obstacles[0])
         data = as_arrays(table, copy=not minibatch)
         if sites.discrete:
             return self._without_discrete(table, sites, data, minibatch)
@@ -156,12 +161,12 @@ class Program:
         dtype = jnp.result_type(float)
         like = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in sites.shapes.items()}
         model = Model(
-            terms=functools.partial(self._terms, sites) if labels is None else labels.terms,
+            terms=functools.partial(self._terms, sites, minibatch) if labels is None else labels.terms,
             report=functools.partial(self._report, sites),
             start=lambda generator: _start(sites, generator),
             like=like,
             dims=tuple((name, sites.dims[name]) for name in sites.reported),
-            explain=functools.partial(self._explain, sites, labels),
+            explain=functools.partial(explained, self, sites, labels),
             gaussian_priors=functools.partial(self._gaussian_priors, sites, labels),
             adjustable={name: like[name] for name in sites.adjustable},
             recentred=functools.partial(self._recentred, sites),
@@ -170,6 +175,8 @@ class Program:
             observed=sites.observed,
             labels=labels,
             left_out=sites.left_out,
+            local=sites.local,
+            log_probs=functools.partial(self._log_probs, sites) if labels is None else None,
         )
         # Where minibatches are asked for, `structure.find` checked that the rows are independent.
         target = Posterior(data, model, table.num_rows, by_rows=minibatch)
@@ -285,17 +292,40 @@ class Program:
                 yield name, site
 
     def _terms(
-        self, found: Structure, position: Position, batch: Batch, centring: Centring
+        self, found: Structure, minibatch: bool, position: Position, batch: Batch, centring: Centring
     ) -> tuple[jax.Array, jax.Array]:
+        local = (name for latent in found.local for name in (latent, log_det_of(latent)))
+        return self.terms_given(found, position, batch, centring, with_rows=frozenset(local if minibatch else ()))
+
+    def terms_given(
+        self,
+        found: Structure,
+        position: Position,
+        batch: Batch,
+        centring: Centring,
+        given: Mapping[str, Any] = MappingProxyType({}),
+        with_rows: frozenset[str] = frozenset(),
+    ) -> tuple[jax.Array, jax.Array]:
+        """The log-prior and the log-likelihood, with further sites at given values.
+
+        Args:
+            found: The sites of the program.
+            position: Unconstrained values by site.
+            batch: Rows.
+            centring: How far sites are centred.
+            given: Values of discrete sites. Those inside the plate over the rows count with the row.
+            with_rows: Other latent sites that do.
+        """
         log_prior: Any = 0.0
         by_row, whole = [], []
         log_dets = {log_det_of(name) for name in found.shapes}
-        for name, site in self.terms_of(found, self.trace(position, batch, centring)):
+        trace = self.trace(position, batch, centring, lambda site: given.get(site["name"]))
+        for name, site in self.terms_of(found, trace):
             log_prob = outline.log_prob(site)
             row_dim = outline.row_dim(site, found.row_plates)
-            observed = outline.is_observed(site) and name not in log_dets
+            observed = name in given or name in with_rows or (outline.is_observed(site) and name not in log_dets)
             if observed and row_dim is not None:
-                by_row.append(_sum_to_rows(log_prob, row_dim))
+                by_row.append(summed_to_rows(log_prob, row_dim))
             elif observed and not found.row_plates:
                 whole.append(jnp.sum(log_prob))
             else:
@@ -303,6 +333,17 @@ class Program:
         if by_row:
             return jnp.asarray(log_prior), sum(by_row[1:], by_row[0])
         return jnp.asarray(log_prior), jnp.stack(whole) if whole else jnp.zeros(0)
+
+    def _log_probs(
+        self, found: Structure, position: Position, batch: Batch, centring: Centring
+    ) -> dict[str, jax.Array]:
+        """The log-probability of each site, with that of its map to the real line."""
+        sums: dict[str, jax.Array] = {}
+        owner = {log_det_of(name): name for name in found.shapes}
+        for name, site in self.terms_of(found, self.trace(position, batch, centring)):
+            key = owner.get(name, name)
+            sums[key] = sums.get(key, jnp.zeros(())) + jnp.sum(outline.log_prob(site))
+        return sums
 
     def _recentred(
         self, found: Structure, position: Position, batch: Batch, centring: Centring, other: Centring
@@ -332,46 +373,6 @@ class Program:
     ) -> dict[str, jax.Array]:
         trace = self.trace(position, batch, centring)
         return {name: jnp.asarray(trace[name]["value"]) for name in sites.reported if name not in hidden}
-
-    def _explain(
-        self, found: Structure, labels: Enumeration | None, position: Position, batch: Batch, centring: Centring
-    ) -> str:
-        sites: dict[str, tuple[bool, int | None]] = {}
-
-        @jax.jit
-        def log_probs(position: Position, batch: Batch) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-            # Compiled: on numbers, NumPyro would raise an error at a bad parameter, and not say of which site.
-            if labels is not None:
-                return labels.explained(position, batch, centring, sites), {}
-            terms = dict(self.terms_of(found, self.trace(position, batch, centring)))
-            sites.update({n: (outline.is_observed(s), outline.row_dim(s, found.row_plates)) for n, s in terms.items()})
-            values = {name: jnp.asarray(site["value"]) for name, site in terms.items() if sites[name][0]}
-            return {name: outline.log_prob(site) for name, site in terms.items()}, values
-
-        found_log_probs, given = log_probs(position, batch)
-        for name, (observed, row_dim) in sites.items():
-            log_prob = np.asarray(found_log_probs[name])
-            if np.isfinite(log_prob).all():
-                continue
-            bad = log_prob[~np.isfinite(log_prob)].flat[0]
-            for latent in found.shapes:
-                if name == log_det_of(latent):
-                    return f"the Jacobian of site {latent!r} is {bad}"
-            kind = "observed site" if observed else "site"
-            place = ""
-            if row_dim is not None:
-                row = np.flatnonzero(~np.isfinite(np.asarray(_sum_to_rows(jnp.asarray(log_prob), row_dim))))[0]
-                place = f" at row {row}"
-                if name in given and np.shape(given[name]) == log_prob.shape:
-                    place += f", where its value is {np.take(np.asarray(given[name]), row, log_prob.ndim + row_dim)}"
-            return f"the log-probability of {kind} {name!r} is {bad}{place}"
-        return "every site is finite there, but the gradient is not"
-
-
-def _sum_to_rows(log_prob: jax.Array, row_dim: int) -> jax.Array:
-    """Sums over every axis but the one of the rows, which is counted from the right."""
-    axis = jnp.ndim(log_prob) + row_dim
-    return jnp.sum(log_prob, axis=tuple(i for i in range(jnp.ndim(log_prob)) if i != axis))
 
 
 def _bare(name: str) -> str:

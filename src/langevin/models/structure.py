@@ -75,6 +75,7 @@ class Structure:
         values: For each latent site, what its value is like.
         params: The names of the `numpyro.param` sites.
         obstacles: What stands in the way of a log-density over unconstrained positions, in sentences; empty if nothing.
+        barriers: The obstacles without continuous sites of every row, which some engines can handle.
         adjustable: The latent sites whose centring is to be chosen: those with a scale that is unknown itself.
         observed: The sites that have a given value; factors have none.
         left_out: The deterministic sites that a draw does not report: with minibatches, those that depend on the rows.
@@ -91,6 +92,7 @@ class Structure:
     values: dict[str, Value]
     params: tuple[str, ...]
     obstacles: tuple[str, ...]
+    barriers: tuple[str, ...]
     adjustable: tuple[str, ...] = ()
     observed: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -154,6 +156,7 @@ def find(call: Call, table: Table, rows: str | tuple[str, ...] | None, minibatch
         params=outline.params,
         observed=tuple(n for n, site in outline.sites.items() if site["is_observed"] and not site["is_factor"]),
         obstacles=tuple(obstacles_of(outline, row_plates if minibatch else ())),
+        barriers=tuple(obstacles_of(outline, row_plates if minibatch else (), local=True)),
         left_out=tuple(name for name in derived if name not in kept),
     )
 
