@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from langevin.conjugacy import families
+from langevin.conjugacy.families.polya_gamma_draws import SWITCH, kept_probability
 
 NUM_DRAWS = 100_000
 
@@ -60,6 +61,17 @@ def test_draws_are_the_series_of_gamma_variables(tilt):
         total += rng.exponential(size=4000) / ((k - 0.5) ** 2 + tilt**2 / (4 * np.pi**2))
     rest = 1 / terms
     assert scipy.stats.ks_2samp((total + rest) / (2 * np.pi**2), draws_of(1, tilt)[:40_000]).pvalue > 1e-3
+
+
+def test_the_kept_candidates_have_the_density_of_the_other_series():
+    """Either form of the theta function is exact everywhere with enough terms; each is used where it needs few."""
+    x, n, sign = np.array([0.2, 0.5, 0.63, 0.65, 0.9, 3.0])[:, None], np.arange(60) + 0.5, (-1.0) ** np.arange(60)
+    narrow = np.pi * n * (2 / (np.pi * x)) ** 1.5 * np.exp(-2 * n**2 / x)
+    wide = np.pi * n * np.exp(-(n**2) * np.pi**2 * x / 2)
+    below = x[:, 0] < SWITCH
+    density = np.where(below, wide @ sign, narrow @ sign)
+    kept = np.where(below, narrow[:, 0], wide[:, 0]) * kept_probability(jnp.asarray(x[:, 0]))
+    np.testing.assert_allclose(kept, density, rtol=1e-10)
 
 
 def test_counts_may_differ_and_are_data():

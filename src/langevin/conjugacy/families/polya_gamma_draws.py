@@ -68,7 +68,7 @@ def polya_gamma_draw(key: jax.Array, count: jax.Array, tilt: jax.Array) -> jax.A
         body, in_body = _inverse_gaussian(z, u, v)
         x = jnp.where(in_tail, SWITCH - jnp.log(u) / tail_rate, body)
         usable = in_tail | in_body
-        kept = usable & (last < _kept_probability(x)) & (state.remaining > 0)
+        kept = usable & (last < kept_probability(x)) & (state.remaining > 0)
         return State(key, state.total + jnp.where(kept, x / 4, 0), state.remaining - kept, usable)
 
     start = State(key, jnp.zeros_like(z), count, jnp.ones(z.shape, bool))
@@ -98,7 +98,7 @@ def _inverse_gaussian(z: jax.Array, u: jax.Array, v: jax.Array) -> tuple[jax.Arr
     return x, jnp.where(is_narrow, v < jnp.exp(-(z**2) * x / 2), x < SWITCH)
 
 
-def _kept_probability(x: jax.Array) -> jax.Array:
+def kept_probability(x: jax.Array) -> jax.Array:
     """The alternating series over its first term."""
     e = jnp.where(x <= SWITCH, 2 / x, math.pi**2 / 2 * x)
     return 1 - 3 * jnp.exp(-2 * e) + 5 * jnp.exp(-6 * e) - 7 * jnp.exp(-12 * e)
