@@ -253,22 +253,22 @@ def monomial(value: Polynomial) -> Term | None:
 
 
 def _parts(value: Polynomial) -> list[tuple[Number, Polynomial]] | None:
-    """Polynomials that stand side by side along an axis, each with the array of ones where it is; None if none do."""
+    """Polynomials that stand side by side along some axes, each with the array of ones where it is; None if none do."""
     outer = {id(label) for label in value.axes if label is not None}
     parts: dict[bytes, tuple[Number, list[Term]]] = {}
-    label = None
+    labels: tuple[Label, ...] | None = None
     for term in value.terms:
         if not term.factors and not term.numbers:
             return None
         for number in term.numbers:
-            is_outer = len(number.labels) == 1 and id(number.labels[0]) in outer
+            is_outer = number.labels and all(id(label) in outer for label in number.labels)
             if is_outer and is_known(number.array) and np.isin(number.array, (0.0, 1.0)).all():
                 break
         else:
             return None
-        if label is not None and number.labels[0] is not label:
+        if labels is not None and tuple(map(id, number.labels)) != tuple(map(id, labels)):
             return None
-        label = number.labels[0]
+        labels = number.labels
         rest = term._replace(numbers=tuple(other for other in term.numbers if other is not number))
         parts.setdefault(np.asarray(number.array).tobytes(), (number, []))[1].append(rest)
     covered = sum(np.asarray(number.array) for number, _ in parts.values())
