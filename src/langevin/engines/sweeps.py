@@ -301,10 +301,7 @@ class SweepEngine:
         accepts = tuple(
             np.asarray(part.method.acceptances[0] if part.adapts else 0.0, self._dtype) for part in self._parts
         )
-        anchor = None
-        if state["anchor"] is not None:
-            centre, slope = (self._space.tree(leaves) for leaves in state["anchor"])
-            anchor = (centre, slope)
+        anchor: Any = None if state["anchor"] is None else tuple(map(self._space.tree, state["anchor"]))
         return Drive(self._tunings(state), np.asarray(adapting), accepts, keys, anchor)
 
     def _carry(self, state: State) -> Carry:
