@@ -42,7 +42,7 @@ FIRST, LAST = "2008-05", "2018-12"
 NUTS_COUNTS: dict[str, Any] = {"num_warmup": 500, "num_draws": 500}
 HYBRID_COUNTS: dict[str, Any] = {"num_warmup": 200, "num_draws": 250}
 # Of the text's construction.
-NUM_STEPS, NUM_TRACES, BATCH_SIZE, LEARNING_RATE = 3000, 4, 100, 0.02
+NUM_STEPS, NUM_TRACES, BATCH_SIZE, LEARNING_RATE = 3000, 4, 100, 0.005
 # Of the noise of its steps, which at its learning rate would drown the drifts of so many days.
 SCALE_OF_NOISE = 0.01
 

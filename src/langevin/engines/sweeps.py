@@ -22,9 +22,9 @@ import numpy as np
 
 from langevin.contracts import Chunk, Draws, Outcome, Plan, State
 from langevin.engines import sweeping
-from langevin.engines.chains import Segments
 from langevin.engines.claims import Block
 from langevin.engines.pacing import pace_of, thin_of
+from langevin.engines.segments import is_automatic, kind_of, number_of, segmented, shown
 from langevin.engines.space import Space
 from langevin.engines.sweeping import Carry, Drive, Part, Static
 from langevin.geometry import conditional, mass
@@ -37,7 +37,6 @@ from langevin.tuning import Landscape, Tuning
 
 # When metrics are made anew, in parts of the warm-up, from the draws since the time before.
 UPDATES = (0.05, 0.1, 0.2, 0.35, 0.55, 0.8)
-MOST_DENSE = 128
 MOST_SWEEPS_A_CHUNK = 1024
 MOST_BYTES_A_CHUNK = 32_000_000
 LEAST_WINDOW = 10
@@ -53,12 +52,12 @@ class SweepEngine:
     def __init__(self, blocks: tuple[Block, ...], target: Posterior, plan: Plan, found: Found | None = None) -> None:
         self._known = found
         self._plan, self._target = plan, target
-        self._space = Space(target, plan, twice=any(_is_automatic(block) for block in blocks))
+        self._space = Space(target, plan, twice=any(is_automatic(block) for block in blocks))
         dtype = np.result_type(*jax.tree.leaves(self._space.example))
         self._dtype = dtype
         moved = [block for block in blocks if block.method.role == "kernel"]
         self._parts = tuple(self._part(block) for block in moved)
-        self._automatic = tuple(_is_automatic(block) for block in moved)
+        self._automatic = tuple(is_automatic(block) for block in moved)
         self._has_labels = any(block.method.role == "labels" for block in blocks)
         self._structure: Any = None
         self._phases = {
@@ -111,7 +110,7 @@ class SweepEngine:
             "mixing": {"exact": exact},
         }
         steps = {
-            part.names[0]: float(np.exp(np.asarray(adaptation.numbers)[1])) if part.adapts else _number(tuning)
+            part.names[0]: float(np.exp(np.asarray(adaptation.numbers)[1])) if part.adapts else number_of(tuning)
             for part, adaptation, tuning in zip(self._parts, carry.adaptations, self._tunings(state), strict=True)
         }
         settings = {"thin": self._thin(state), "step_size": steps}
@@ -133,10 +132,8 @@ class SweepEngine:
         if not any(self._automatic):
             return self._space.search(state, "warm-up")
         # What is known already is not looked for, and its starts are around it.
-        return (state | {"phase": "measure"}, Chunk("start", 1, 1, 1)) if self._known else self._searched(state)
-
-    def _searched(self, state: State) -> tuple[State, Chunk]:
-        return self._space.search(state, "mode")
+        known = state | {"phase": "measure"}, Chunk("start", 1, 1, 1)
+        return known if self._known else self._space.search(state, "mode")
 
     def _find(self, state: State, limit: int) -> tuple[State, Chunk]:
         return self._space.find(self._finder, state, limit, "measure")
@@ -171,7 +168,7 @@ class SweepEngine:
         until = ends[state["window"]]
         state, recorded, steps = self._advanced(state, limit, until, 1, adapting=True)
         state = self._gathered(state, recorded)
-        chunk = Chunk("warm-up", steps, state["drawn"], total, _shown(recorded))
+        chunk = Chunk("warm-up", steps, state["drawn"], total, shown(recorded))
         chunk = chunk._replace(later=self._plan.num_draws * self._thin(state))
         if state["drawn"] < until:
             return state, chunk
@@ -190,7 +187,7 @@ class SweepEngine:
             draws = tuple(self._draws(recorded, chain) for chain in range(self.num_chains))
         done = state["drawn"] * thin + (thin - state["left"] if state["left"] else 0)
         finished = state["drawn"] >= num_draws
-        return state, Chunk("sampling", steps, done, total, _shown(recorded), draws, finished)
+        return state, Chunk("sampling", steps, done, total, shown(recorded), draws, finished)
 
     # What they have in common.
 
@@ -217,15 +214,8 @@ class SweepEngine:
         size = sum(np.size(self._space.example[name]) for name in part.names)
         if not part.adapts:
             return Tuning(epoch=self._epoch)
-        metric = mass.round_metric(self._kind(part, size), size, 1, self._dtype)
+        metric = mass.round_metric(kind_of(part.method.metric, size), size, 1, self._dtype)
         return Tuning(step_size=np.asarray(0.5 * size**-0.25, self._dtype), metric=metric, epoch=self._epoch)
-
-    @staticmethod
-    def _kind(part: Part, size: int) -> str:
-        kind = part.method.metric
-        if kind in ("auto", "lowrank"):
-            kind = "dense" if size <= MOST_DENSE else "diagonal"
-        return kind
 
     @property
     def _epoch(self) -> int:
@@ -311,10 +301,7 @@ class SweepEngine:
         accepts = tuple(
             np.asarray(part.method.acceptances[0] if part.adapts else 0.0, self._dtype) for part in self._parts
         )
-        anchor = None
-        if state["anchor"] is not None:
-            centre, slope = (self._space.tree(leaves) for leaves in state["anchor"])
-            anchor = (centre, slope)
+        anchor: Any = None if state["anchor"] is None else tuple(map(self._space.tree, state["anchor"]))
         return Drive(self._tunings(state), np.asarray(adapting), accepts, keys, anchor)
 
     def _carry(self, state: State) -> Carry:
@@ -356,7 +343,7 @@ class SweepEngine:
             carry = self._space.programs(sweeping.begin, static, *arguments)
         else:
             carry = self._carry(state)
-        segments, made, left = _segments(self._capacity, min(limit, most), num_draws - state["drawn"], stride, state)
+        segments, made, left = segmented(self._capacity, min(limit, most), num_draws - state["drawn"], stride, state)
         carry, recorded = self._space.programs(sweeping.advance, static, target, drive, carry, segments)
         leaves, self._structure = jax.tree.flatten(carry)
         steps = int(segments.counts.sum())
@@ -397,7 +384,7 @@ class SweepEngine:
             recent.append((draws[:, :0], slopes[:, :0]))
             if not part.adapts:
                 continue
-            kind = self._kind(part, draws.shape[2])
+            kind = kind_of(part.method.metric, draws.shape[2])
             step = float(np.exp(np.asarray(adaptations[number].numbers)[1]))
             metric = conditional.metric_of(kind, draws, slopes, tunings[number].metric, self._dtype)
             tunings[number] = tunings[number]._replace(metric=metric)
@@ -411,33 +398,3 @@ class SweepEngine:
             jax.tree.map(lambda leaf: leaf[:, chain], recorded[name]) for name in ("reported", "position", "stats")
         )
         return self._plan.keep.grouped(reported, position, stats)
-
-
-def _is_automatic(block: Block) -> bool:
-    """Whether the step of a stochastic-gradient block is to be found by its geometry."""
-    return block.method.role == "kernel" and not block.method.acceptances and block.method.step_size == "auto"
-
-
-def _number(tuning: Tuning) -> float | None:
-    return None if tuning.step_size is None else float(tuning.step_size)
-
-
-def _segments(capacity: int, limit: int, wanted: int, stride: int, state: State) -> tuple[Segments, int, int]:
-    """So many sweeps, cut into draws: the segments, how many draws, and the sweeps left to the next."""
-    counts, draws = np.zeros(capacity, np.int32), np.zeros(capacity, bool)
-    number, made, left = 0, 0, state["left"]
-    while number < capacity and made < wanted and limit > 0:
-        left = left or stride
-        counts[number] = min(left, limit)
-        left, limit = left - int(counts[number]), limit - int(counts[number])
-        draws[number] = left == 0
-        made += left == 0
-        number += 1
-    return Segments(counts, draws, np.int32(number)), made, left
-
-
-def _shown(recorded: dict[str, Any] | None) -> dict[str, float]:
-    if recorded is None:
-        return {}
-    stats = recorded["stats"]
-    return {"log-density": float(stats["log_density"].mean()), "gradients a draw": float(stats["n_steps"].mean())}
