@@ -19,7 +19,7 @@ from jax.scipy.special import gammaln
 from langevin.conjugacy import polynomial as poly
 from langevin.models import outline
 from langevin.posterior import Batch
-from langevin.run.compilation import run
+from langevin.run.compilation import prepared
 
 if TYPE_CHECKING:
     from langevin.conjugacy.conditionals import Conditionals
@@ -77,10 +77,13 @@ def compared(
         terms = jnp.stack(terms)
         return own - terms.sum(), jnp.abs(terms).sum(), own
 
-    found = []
-    for _ in range(count):
-        drawn = {name: random_value(latent, generator) for name, latent in latents.items() if name not in hidden}
-        found.append([np.asarray(part) for part in run(both, drawn, batch)])
+    def random() -> dict[str, Any]:
+        return {name: random_value(latent, generator) for name, latent in latents.items() if name not in hidden}
+
+    points = [random() for _ in range(count)]
+    # Traced once, for all points.
+    program = prepared(both, points[0], batch)
+    found = [[np.asarray(part) for part in program(point, batch)] for point in points]
     difference, size, own = (np.stack(part) for part in zip(*found, strict=True))
     return difference, size, own.dtype
 
