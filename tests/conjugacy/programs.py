@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -15,6 +14,7 @@ from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Needs
 from langevin.models.arguments import brought
 from langevin.models.build import target_of
+from langevin.run.compilation import run
 
 
 class Case(NamedTuple):
@@ -193,7 +193,10 @@ def random_values(conditionals, seed):
 def log_joints(case, conditionals, values):
     """The log joint density at values of the sites: of the equations, and as NumPyro computes it."""
     rows = conditionals.joint.rows
-    ours = jax.jit(lambda values: conditionals.at(rows).log_joint(conditionals.statistics(values)))
     arguments = {**(case.data or {}), **(case.constants or {})}
-    theirs = jax.jit(lambda values: log_density(case.model, (), arguments, values)[0])
-    return float(ours(values)), float(theirs(values))
+
+    def both(values):
+        ours = conditionals.at(rows).log_joint(conditionals.statistics(values))
+        return ours, log_density(case.model, (), arguments, values)[0]
+
+    return tuple(map(float, run(both, values)))

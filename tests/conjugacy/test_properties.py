@@ -12,6 +12,7 @@ from wider import ALL
 
 from langevin.conjugacy.conditionals import Equations
 from langevin.conjugacy.families.base import inner
+from langevin.run.compilation import prepared
 
 NUM_DRAWS, MOST_ERRORS = 200, 5
 SETTINGS = settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -27,12 +28,15 @@ class Checked:
         self.conditionals = conditionals_of(case)
         arguments = {**(case.data or {}), **(case.constants or {})}
         self._theirs = lambda values: log_density(case.model, (), arguments, values)[0]
-        self._run = jax.jit(self._compute)
+        self._run = prepared(self._compute, *self._arguments(0))
 
     def at(self, seed):
         with jax.enable_x64(True):
-            values = [random_values(self.conditionals, [seed, number]) for number in range(2)]
-            return jax.tree.map(np.asarray, self._run(*values, jax.random.key(seed)))
+            return jax.tree.map(np.asarray, self._run(*self._arguments(seed)))
+
+    def _arguments(self, seed):
+        values = [random_values(self.conditionals, [seed, number]) for number in range(2)]
+        return *values, jax.random.PRNGKey(seed)
 
     def _compute(self, values, others, key):
         conditionals = self.conditionals
