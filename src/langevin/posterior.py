@@ -261,7 +261,7 @@ class Posterior:
     @property
     def _few(self) -> Batch:
         """Rows enough for what no row enters."""
-        few = self.by_rows and not set(self.model.local) & set(self.model.like)
+        few = self.by_rows and not any(name in self.model.like for name in self.model.local)
         return jax.tree.map(lambda array: array[:1], self.data) if few else self.rows
 
     def _whole(self, position: Position) -> Position:
