@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from compilation import compilations
-from programs import CASES
+from conjugate import CASES
 
 import langevin as lv
 from langevin.run import drive

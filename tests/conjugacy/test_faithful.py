@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from programs import CASES, Case, conditionals_of, joint_of, log_joints, random_values
+from conjugate import CASES, Case, conditionals_of, joint_of, log_joints, random_values
 from unusual import (
     GROUP,
     MASK,

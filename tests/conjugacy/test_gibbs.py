@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 from by_hand import sum_by
 from compilation import forget
-from programs import CASES, Case, conditionals_of, random_values
+from conjugate import CASES, Case, conditionals_of, random_values
 
 import langevin as lv
 from langevin.conjugacy.families import Gaussian

@@ -1,13 +1,13 @@
-"""At random points: the log joint, its expectation, and the natural parameters, for many programs."""
+"""At random points: the log joint, its expectation, and the natural parameters, for many conjugate."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conjugate import conditionals_of, random_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpyro.infer.util import log_density
-from programs import conditionals_of, random_values
 from wider import ALL
 
 from langevin.conjugacy.conditionals import Equations

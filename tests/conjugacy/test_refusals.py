@@ -6,8 +6,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from conjugate import Case, conditionals_of
 from numpyro.contrib.control_flow import scan
-from programs import Case, conditionals_of
 
 import langevin as lv
 

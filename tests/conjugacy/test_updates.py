@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from by_hand import BY_HAND, updated
 from compilation import forget
-from programs import CASES
+from conjugate import CASES
 
 import langevin as lv
 from langevin.conjugacy.conditionals import Equations

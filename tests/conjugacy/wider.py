@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from conjugate import CASES, Case
 from numpyro.contrib.control_flow import scan
-from programs import CASES, Case
 
 RNG = np.random.default_rng(77)
 Y = RNG.normal(size=10)

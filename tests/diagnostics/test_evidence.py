@@ -173,6 +173,17 @@ CASES = {
         Case(["skipped"], {"settled": True, "skipped": 3, "error": None}),
         Case(["not settled", "skipped"], {"settled": False, "skipped": 3, "error": 0.3}),
     ],
+    "ascent": [
+        Case([], {"settled": True, "sweeps": 40, "left": 1e-5, "fall": 1e-13}),
+        Case(["not settled"], {"settled": False, "sweeps": 40, "left": 3.0, "fall": 0.0}),
+        Case(["not settled"], {"settled": False, "sweeps": 1, "left": None, "fall": 0.0}),
+        Case(["falling"], {"settled": True, "sweeps": 40, "left": 1e-5, "fall": 1e-6}),
+    ],
+    "nested": [
+        Case([], {"gap": 0.3, "shift": 0.1, "error": 0.01, "name": "a", "block": ["s"]}),
+        Case([], {"gap": 0.3, "shift": 0.5, "error": 0.2, "name": "a", "block": ["s"]}),
+        Case(["far off"], {"gap": 3.0, "shift": -0.5, "error": 0.05, "name": "a", "block": ["s"]}),
+    ],
     "on the way": [Case(["not mixed"], {"phase": "training"}, result(GOOD[:, :1]))],
     "laplace": [
         Case([], MODAL),

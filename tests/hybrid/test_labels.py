@@ -1,5 +1,7 @@
 """Discrete sites that are drawn, in place of summed out."""
 
+import os
+
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -8,7 +10,10 @@ from targets import moments
 
 import langevin as lv
 
-pytestmark = pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::langevin.LangevinWarning"),
+    pytest.mark.skipif("LANGEVIN_LONG" not in os.environ, reason="takes minutes; LANGEVIN_LONG=1 runs it"),
+]
 NAMES = ("w", "m", "s")
 
 

@@ -1,5 +1,7 @@
 """A bound of a block inside samplers over the rest."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,10 @@ from targets import Target, check_within_errors
 import langevin as lv
 from langevin.variational import marginal, nested, tridiagonal
 
-pytestmark = pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::langevin.LangevinWarning"),
+    pytest.mark.skipif("LANGEVIN_LONG" not in os.environ, reason="takes minutes; LANGEVIN_LONG=1 runs it"),
+]
 
 LENGTH, NOISE, STEP = 40, 0.7, 0.5
 GENERATOR = np.random.default_rng(2)

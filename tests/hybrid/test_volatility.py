@@ -1,12 +1,17 @@
 """The hybrid on a simulated series of stochastic volatility, next to what it must find."""
 
+import os
+
 import numpy as np
 import pytest
 
 import langevin as lv
 from langevin.demos import volatility
 
-pytestmark = [pytest.mark.filterwarnings("ignore::langevin.LangevinWarning"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::langevin.LangevinWarning"),
+    pytest.mark.skipif("LANGEVIN_LONG" not in os.environ, reason="takes minutes; LANGEVIN_LONG=1 runs it"),
+]
 
 
 def test_the_real_series():
