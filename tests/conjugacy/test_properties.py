@@ -1,4 +1,4 @@
-"""At random points: the log joint, its expectation, and the natural parameters, for many conjugate."""
+"""At random points: the log joint, its expectation, and the natural parameters, for many programs."""
 
 import jax
 import jax.numpy as jnp
