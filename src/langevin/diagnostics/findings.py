@@ -35,6 +35,7 @@ SEVERITIES: dict[str, Severity] = {
     "far off": "wrong",
     "unchecked": "doubtful",
     "not settled": "doubtful",
+    "falling": "doubtful",
     "skipped": "doubtful",
     "curvature": "doubtful",
     "point": "doubtful",
@@ -51,7 +52,7 @@ class Finding(NamedTuple):
     Attributes:
         code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "frozen",
             "not mixed", "few draws", "one chain", "too wide", "drifting", "elsewhere", "point", "interrupted",
-            "out of time"; of an approximation "far off", "unchecked", "not settled", "skipped", "curvature"; and
+            "out of time"; of an approximation "far off", "unchecked", "not settled", "falling", "skipped", "curvature"; and
             "ensemble".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
