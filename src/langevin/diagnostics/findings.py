@@ -52,8 +52,8 @@ class Finding(NamedTuple):
     Attributes:
         code: A short name: "stopped", "noise", "diverging", "depth", "energy", "not finite", "stuck", "frozen",
             "not mixed", "few draws", "one chain", "too wide", "drifting", "elsewhere", "point", "interrupted",
-            "out of time"; of an approximation "far off", "unchecked", "not settled", "falling", "skipped", "curvature"; and
-            "ensemble".
+            "out of time"; of an approximation "far off", "unchecked", "not settled", "falling", "skipped",
+            "curvature"; and "ensemble".
         finding: What was seen, with names and numbers.
         meaning: What follows for the user.
         remedy: What to try.
