@@ -85,7 +85,7 @@ def test_bad_data(data, culprit):
         ({"seed": None}, "`seed`.*got None"),
         ({"seed": 2**70}, "`seed` must be a whole number of 64 bits"),
         ({"constants": [1]}, "`constants` must be a dict"),
-        ({"method": "gibbs"}, "'gibbs'"),
+        ({"method": "slice"}, "'slice'"),
         ({"method": 3}, "3"),
     ],
 )
