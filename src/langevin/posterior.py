@@ -46,6 +46,7 @@ class Model:
         adjustable: The sites whose centring can be chosen, each like a position has it.
         recentred: `(position, batch, centring, other) -> position`: the same point under another centring.
         program: The NumPyro program and its constants (`langevin.models.joint.Called`); None for a density.
+        sites: All sites of the program, discrete ones too (`langevin.models.structure.Structure`); None for a density.
         row_plates: The program's plates over the rows.
         observed: The sites that have a given value.
         labels: The discrete sites that were summed out, if there are any (`langevin.models.enumeration`).
@@ -68,6 +69,7 @@ class Model:
     adjustable: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     recentred: Callable[[Position, Batch, Centring, Centring], Position] = lambda position, batch, old, new: position
     program: Any = None
+    sites: Any = None
     row_plates: tuple[str, ...] = ()
     observed: tuple[str, ...] = ()
     labels: Any = None

@@ -62,10 +62,10 @@ def forget_the_others(patch):
     """A block is moved given where the others began."""
     real = sweeping._kernel
 
-    def kernel(static, target, part, tuning, step, position, labels, batch):
-        if part.names == ("a",):
-            position = {**position, "b": jnp.zeros(2)}
-        return real(static, target, part, tuning, step, position, labels, batch)
+    def kernel(static, target, drive, number, step, scene):
+        if static.parts[number].names == ("a",):
+            scene = scene._replace(position={**scene.position, "b": jnp.zeros(2)})
+        return real(static, target, drive, number, step, scene)
 
     patch.setattr(sweeping, "_kernel", kernel)
 

@@ -113,7 +113,7 @@ def check_able(blocks: tuple[Block, ...], sites: list[Site]) -> None:
             discrete = _site(name, sites).discrete
             if discrete and block.method.role != "labels":
                 raise SettingError(
-                    f"`Hybrid`: site {name!r} is discrete, and `{called}` moves through real numbers. Draw it by "
+                    f"`Hybrid`: site {name!r} is discrete, and `{called}` is for continuous ones. Draw it by "
                     f"{{{name!r}: lv.Enumerate()}}, or leave it out: it is then summed out."
                 )
             if not discrete and block.method.role == "labels":

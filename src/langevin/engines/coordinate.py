@@ -19,8 +19,9 @@ from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Chunk, Group, Outcome, Plan, State
 from langevin.data.batches import Batches, Layout
 from langevin.data.pieces import LayoutOfPieces
+from langevin.engines.double import as_double
 from langevin.engines.drawing import ratios_of
-from langevin.engines.given import Drawn, Reports, as_double
+from langevin.engines.given import Drawn, Reports
 from langevin.errors import SamplingError
 from langevin.models.joint import Joint
 from langevin.run.compilation import Programs, import_beside, run

@@ -15,7 +15,8 @@ import numpy as np
 from langevin.conjugacy.augmentation import random_value
 from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Chunk, Outcome, Plan, State
-from langevin.engines.given import Reports, as_double, given_back, of_one
+from langevin.engines.double import as_double
+from langevin.engines.given import Reports, given_back, of_one
 from langevin.errors import SamplingError
 from langevin.models.joint import Joint
 from langevin.run.compilation import Programs, import_beside

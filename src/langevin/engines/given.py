@@ -14,6 +14,7 @@ from numpyro.distributions import biject_to
 from langevin.conjugacy.augmentation import random_value
 from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Draws, Plan
+from langevin.engines.double import as_double
 from langevin.run.compilation import Programs
 from langevin.run.seeds import key_of
 
@@ -169,10 +170,3 @@ def given_back(
         if name in joint.structure.shapes and name not in joint.structure.discrete
     }
     return reported, position
-
-
-def as_double(tree: Any) -> Any:
-    """Arrays in double precision."""
-    return jax.tree.map(
-        lambda leaf: leaf.astype(jnp.float64) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else leaf, tree
-    )

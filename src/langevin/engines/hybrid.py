@@ -13,6 +13,7 @@ import numpy as np
 
 from langevin.contracts import Engine, Plan
 from langevin.engines.claims import Block, check_able, claimed, sites_of
+from langevin.engines.double import DoubleEngine
 from langevin.engines.nested import NestedEngine
 from langevin.engines.pieced import PiecedEngine
 from langevin.engines.sweeps import SweepEngine
@@ -47,6 +48,10 @@ def engine_of(blocks: Mapping[Any, Any], subsequences: Subsequences | None, targ
     check_able(found, sites)
     bound = next((block for block in found if block.method.role == "bound"), None)
     rest = tuple(block for block in found if block is not bound)
+    derived = next((block for block in rest if block.method.role == "conditional"), None)
+    if derived is not None:
+        _check_derived(derived, found, target, plan)
+        return DoubleEngine(functools.partial(SweepEngine, rest), target, plan)
     if bound is None:
         _check_local(target, plan)
         return SweepEngine(rest, target, plan)
@@ -60,6 +65,32 @@ def engine_of(blocks: Mapping[Any, Any], subsequences: Subsequences | None, targ
     stochastic = any(block.method.needs.minibatches != "none" for block in rest)
     nest = _nest_of(bound, target, plan, twice=stochastic)
     return NestedEngine(functools.partial(_over_the_rest, rest), nest, target, plan)
+
+
+def _check_derived(derived: Block, blocks: tuple[Block, ...], target: Posterior, plan: Plan) -> None:
+    """Checks that a block has complete conditionals, given what the other blocks are.
+
+    Raises:
+        SettingError: If other sites have no values that they could be conditionals given.
+    """
+    name, roles = derived.names[0], {block.method.role for block in blocks}
+    if "bound" in roles:
+        raise SettingError(
+            f"`Hybrid`: `Gibbs` draws {name!r} given all other sites, and those with a `VI` have a bound in place of "
+            f"values. Give {name!r} to lv.NUTS()."
+        )
+    if target.summed_out and "labels" not in roles:
+        raise SettingError(
+            f"`Hybrid`: `Gibbs` draws {name!r} given all other sites, and {target.summed_out[0]!r} is summed out. Draw "
+            f"it too: {{{target.summed_out[0]!r}: lv.Enumerate()}}."
+        )
+    if plan.batches is not None and "labels" in roles:
+        raise SettingError(
+            f"`Hybrid`: `Gibbs` draws {name!r} given the labels of all rows, and with minibatches only those of a "
+            f"batch are drawn. Leave `batch_size` out, or give {name!r} to lv.SGLD()."
+        )
+    if plan.batches is not None:
+        _check_local(target, plan)
 
 
 def _over_the_rest(rest: tuple[Block, ...], target: Posterior, plan: Plan) -> Engine:

@@ -5,18 +5,18 @@ In a sweep every block moves once, in the order of the blocks, given the current
     x_b <- K_b(x_b | x_others),    K_b leaves p(x_b | x_others, rows) where it is
 
 so that the sweep leaves p(x | rows) where it is. What a kernel remembers of its target (log-densities, gradients) is
-computed anew before it moves, since the others have moved. Discrete sites are drawn exactly. With minibatches, the
-labels of the rows of the batch are drawn anew in every sweep, z_B ~ p(z_B | x, rows of B), and kernels that take
-minibatches then see the gradient given the labels, whose mean over the labels is that of the log-density with the
-labels summed out (Fisher's identity).
+computed anew before it moves, since the others have moved. Discrete sites are drawn exactly, and so are blocks with
+conditionals that are derived from the program. With minibatches, the labels of the rows of the batch are drawn anew
+before each block that takes minibatches, z_B ~ p(z_B | x, rows of B), and its kernel sees the gradient given the
+labels, whose mean over the labels is that of the log-density with the labels summed out (Fisher's identity).
 
 Kernels that take minibatches may have a control variate around a centre c of all sites, which stays where it is while
 the others move:
 
     grad_b log p(c) + g_b(x; B, z_B(x)) - g_b(c; B, z_B(c))
 
-with both draws of labels from the same random numbers, so that they differ where the rows leave little doubt of
-neither. The mean is the gradient at x, and the noise shrinks with the distance from c.
+with both draws of labels from the same random numbers, so that few of them differ. The mean is the gradient at x, and
+the noise shrinks with the distance from c.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Batch, Position
 from langevin.data.batches import Batches
+from langevin.engines import conjugate
 from langevin.engines.chains import Segments
 from langevin.kernels import dual_averaging, metrics
 from langevin.kernels.base import Kernel
@@ -51,6 +53,7 @@ class Part(NamedTuple):
         adapts: Whether its step adapts to an acceptance.
         all_rows: Whether it takes all rows in every step.
         rowless: Whether no row enters its conditional density.
+        derived: Its complete conditionals, if it is drawn from these; else None.
     """
 
     names: tuple[str, ...]
@@ -58,6 +61,7 @@ class Part(NamedTuple):
     adapts: bool
     all_rows: bool
     rowless: bool
+    derived: Conditionals | None = None
 
 
 class Static(NamedTuple):
@@ -128,13 +132,13 @@ def begin(static: Static, target: Posterior, drive: Drive, adaptations: Any, pos
     def one(words: jax.Array, batch_words: jax.Array, position: Position) -> Any:
         key = jax.random.fold_in(key_of(words), jnp.uint32(0xFFFFFFFF))
         batch = _batch_of(static, target, batch_words, jnp.zeros((), jnp.uint32))
-        labels = _labels(static, target, key, position, batch)
+        labels = _labels_of_all(static, target, key, position)
         states = []
         for number, part in enumerate(static.parts):
-            scene = Scene(position, labels, batch, key)
+            scene = _scene(static, target, number, position, labels, batch, key)
             kernel, seen = _kernel(static, target, drive, number, steps[number], scene)
             states.append(kernel.init(jax.random.fold_in(key, number + 1), _own(part, position), seen))
-        return labels if static.batches is None else {}, tuple(states)
+        return labels, tuple(states)
 
     labels, states = jax.vmap(one)(*drive.keys, positions)
     zeros = jnp.zeros(len(drive.keys[0]), jnp.int32)
@@ -170,10 +174,10 @@ def _sweep(static: Static, target: Posterior, drive: Drive, carry: Carry) -> Car
         key = at_step(key_of(words), carry.sweep)
         batch = _batch_of(static, target, batch_words, carry.sweep)
         of_labels = jax.random.fold_in(key, 0)
-        labels = _labels(static, target, of_labels, position, batch)
+        labels = _labels_of_all(static, target, of_labels, position)
         moved, infos = [], []
         for number in range(len(static.parts)):
-            scene = Scene(position, labels, batch, of_labels)
+            scene = _scene(static, target, number, position, labels, batch, of_labels)
             kernel, seen = _kernel(static, target, drive, number, steps[number], scene)
             anew, step = (jax.random.fold_in(key, 2 * number + 1 + odd) for odd in (0, 1))
             state = kernel.refresh(anew, states[number], seen)
@@ -181,12 +185,12 @@ def _sweep(static: Static, target: Posterior, drive: Drive, carry: Carry) -> Car
             position = {**position, **state.position}
             moved.append(state)
             infos.append(info)
-        return position, labels if static.batches is None else {}, tuple(moved), tuple(infos)
+        return position, labels, tuple(moved), tuple(infos)
 
-    found = jax.vmap(one)(*drive.keys, carry.position, carry.states)
-    before = (carry.position, carry.labels, carry.states, carry.infos if carry.infos else found[3])
-    fine = jax.vmap(lambda position: _all_finite(position))(found[0]) & (carry.stopped < 0)
-    kept = jax.tree.map(lambda new, old: _chosen(fine, new, old), found, before)
+    after = jax.vmap(one)(*drive.keys, carry.position, carry.states)
+    before = (carry.position, carry.labels, carry.states, carry.infos if carry.infos else after[3])
+    fine = jax.vmap(lambda position: _all_finite(position))(after[0]) & (carry.stopped < 0)
+    kept = jax.tree.map(lambda new, old: _chosen(fine, new, old), after, before)
     position, labels, states, infos = kept
     adaptations = tuple(
         _adapted(part, adaptation, info, drive, accept)
@@ -200,7 +204,8 @@ def _sweep(static: Static, target: Posterior, drive: Drive, carry: Carry) -> Car
         adaptations,
         carry.sweep + 1,
         jnp.where((carry.stopped < 0) & ~fine, carry.sweep, carry.stopped),
-        carry.gradients + sum(_gradients_of(info, fine) for info in infos),
+        carry.gradients
+        + sum(_gradients_of(info, fine) for part, info in zip(static.parts, infos, strict=True) if not part.derived),
     )
 
 
@@ -220,12 +225,31 @@ class Scene(NamedTuple):
     key: Key
 
 
+def _scene(
+    static: Static,
+    target: Posterior,
+    number: int,
+    position: Position,
+    labels: dict[str, jax.Array],
+    batch: Batch | None,
+    key: Key,
+) -> Scene:
+    """What the block of this number sees: under minibatches with labels drawn anew, where the others are by now."""
+    if batch is None or static.parts[number].all_rows:
+        return Scene(position, labels, batch, key)
+    key = jax.random.fold_in(key, number)
+    return Scene(position, _labels(static, target, key, position, batch), batch, key)
+
+
 def _kernel(
     static: Static, target: Posterior, drive: Drive, number: int, step: Any, scene: Scene
 ) -> tuple[Kernel, Batch | None]:
     """The kernel of a block given the others, and the rows that it sees."""
     part = static.parts[number]
     seen = None if part.all_rows else scene.batch
+    if part.derived is not None:
+        others = {name: value for name, value in scene.position.items() if name not in part.names}
+        return conjugate.kernel(part.derived, part.names, target, others, scene.labels), seen
     conditional = _conditional(static, target, part, scene)
     if part.rowless:
         conditional = conditional.with_few_rows()
@@ -288,6 +312,11 @@ def slope_at(_: None, target: Posterior, centre: Position) -> Position:
     return jax.grad(target.log_density)(centre)
 
 
+def _labels_of_all(static: Static, target: Posterior, key: Key, position: Position) -> dict[str, jax.Array]:
+    """The labels that are part of a chain: of all rows, if each step takes all of them."""
+    return _labels(static, target, key, position, None) if static.batches is None else {}
+
+
 def _labels(
     static: Static, target: Posterior, key: Key, position: Position, batch: Batch | None
 ) -> dict[str, jax.Array]:
@@ -326,6 +355,8 @@ def _record(static: Static, target: Posterior, carry: Carry) -> dict[str, Any]:
         return static.keep.reported({**target.constrain(position), **values})
 
     stats = _stats(static, carry)
+    if static.batches is None:
+        stats["log_density"] = jax.vmap(lambda *at: _log_density(static, target, *at))(carry.position, carry.labels)
     gradients = tuple(
         state.stepper.draw.gradient if part.adapts else ()
         for part, state in zip(static.parts, carry.states, strict=True)
@@ -334,11 +365,20 @@ def _record(static: Static, target: Posterior, carry: Carry) -> dict[str, Any]:
     return {"position": carry.position, "reported": sites, "stats": stats, "gradients": gradients}
 
 
+def _log_density(static: Static, target: Posterior, position: Position, labels: dict[str, jax.Array]) -> jax.Array:
+    """Of everything, at a draw."""
+    if not static.has_labels:
+        return target.log_density(position)
+    return labelled(target, target.rows).given(labels).log_density(position)
+
+
 def _stats(static: Static, carry: Carry) -> dict[str, jax.Array]:
-    """The last log-density, how many gradients there were, and by block the acceptance and the step."""
-    last = carry.infos[-1]
-    stats = {"log_density": last.log_density, "n_steps": carry.gradients, "valid": carry.stopped < 0}
-    diverging = [info.diverging for part, info in zip(static.parts, carry.infos, strict=True) if part.adapts]
+    """How many gradients there were, the last log-density, and by block the acceptance and the step."""
+    stats = {"n_steps": carry.gradients, "valid": carry.stopped < 0}
+    for part, info in zip(static.parts, carry.infos, strict=True):
+        if not part.all_rows:
+            stats["log_density"] = info.log_density
+    diverging = [info.diverging for info in carry.infos if "diverging" in info._asdict()]
     if diverging:
         stats["diverging"] = jnp.any(jnp.stack(diverging), axis=0)
     for part, info in zip(static.parts, carry.infos, strict=True):

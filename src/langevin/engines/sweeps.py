@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from langevin.contracts import Chunk, Draws, Outcome, Plan, State
-from langevin.engines import sweeping
+from langevin.engines import conjugate, sweeping
 from langevin.engines.claims import Block
 from langevin.engines.pacing import pace_of, thin_of
 from langevin.engines.segments import is_automatic, kind_of, number_of, segmented, shown
@@ -55,7 +55,7 @@ class SweepEngine:
         self._space = Space(target, plan, twice=any(is_automatic(block) for block in blocks))
         dtype = np.result_type(*jax.tree.leaves(self._space.example))
         self._dtype = dtype
-        moved = [block for block in blocks if block.method.role == "kernel"]
+        moved = [block for block in blocks if block.method.role in ("kernel", "conditional")]
         self._parts = tuple(self._part(block) for block in moved)
         self._automatic = tuple(is_automatic(block) for block in moved)
         self._has_labels = any(block.method.role == "labels" for block in blocks)
@@ -112,6 +112,7 @@ class SweepEngine:
         steps = {
             part.names[0]: float(np.exp(np.asarray(adaptation.numbers)[1])) if part.adapts else number_of(tuning)
             for part, adaptation, tuning in zip(self._parts, carry.adaptations, self._tunings(state), strict=True)
+            if not part.derived
         }
         settings = {"thin": self._thin(state), "step_size": steps}
         centring = {name: np.asarray(values) for name, values in self._target.centring.items()}
@@ -201,10 +202,13 @@ class SweepEngine:
         return [sum(np.size(self._space.example[name]) for name in part.names) for part in self._parts]
 
     def _part(self, block: Block) -> Part:
-        adapts = bool(block.method.acceptances) and block.method.step_size == "auto"
-        all_rows = self._plan.batches is None or block.method.needs.minibatches == "none"
-        rowless = self._target.by_rows and all_rows and conditional.is_rowless(self._target, block.names)
         method = block.method
+        if method.role == "conditional":
+            derived = conjugate.conditionals_of(method, block.names, self._target, self._plan.seed.child("check"))
+            return Part(block.names, method, adapts=False, all_rows=True, rowless=False, derived=derived)
+        adapts = bool(method.acceptances) and method.step_size == "auto"
+        all_rows = self._plan.batches is None or method.needs.minibatches == "none"
+        rowless = self._target.by_rows and all_rows and conditional.is_rowless(self._target, block.names)
         if not method.acceptances:
             # Control variates of their own would be around a point that moves with the other blocks.
             method = dataclasses.replace(method, estimator="minibatch")

@@ -26,9 +26,15 @@ class Method(abc.ABC):
     of those that a kernel with stochastic gradients makes.
     """
 
-    # What it can do for a block of a `Hybrid`: "kernel" moves it by `kernel(posterior, tuning)`, "bound" stands for its
-    # log-marginal, "labels" draws discrete sites; empty for nothing.
-    role: ClassVar[Literal["", "kernel", "bound", "labels"]] = ""
+    # What it can do for a block of a `Hybrid`: "kernel" moves it by `kernel(posterior, tuning)`, "conditional" draws it
+    # from conditionals that are derived from the program, "labels" draws discrete sites, "bound" stands for its
+    # log-marginal; empty for nothing.
+    role: ClassVar[Literal["", "kernel", "conditional", "labels", "bound"]] = ""
+
+    @property
+    def no_block(self) -> str:
+        """Why these settings make no sense for a block of a `Hybrid`, and what does; empty if they do."""
+        return ""
 
     @property
     def acceptances(self) -> tuple[float, ...]:

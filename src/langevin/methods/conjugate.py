@@ -96,7 +96,8 @@ class Gibbs(Method):
     """Gibbs sampling from the complete conditionals, which are derived from the program.
 
     Targets the posterior exactly: every block of sites is drawn from its distribution given all others, in turn. Slow
-    where blocks depend strongly on one another; labels of a mixture seldom change places.
+    where blocks depend strongly on one another; labels of a mixture seldom change places. In an `lv.Hybrid` it draws
+    the sites of its block, whatever moves the others.
 
     Args:
         blocks: As in `lv.CAVI`: sites in one block are drawn together.
@@ -116,6 +117,8 @@ class Gibbs(Method):
 
     blocks: Blocks = "auto"
     logistic: Literal["polya-gamma"] | None = None
+
+    role = "conditional"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", as_blocks("Gibbs", self.blocks))

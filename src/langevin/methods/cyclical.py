@@ -45,6 +45,12 @@ class Cyclical(Stochastic):
         if self.explore is not None and not (checks.is_number(self.explore) and 0 <= self.explore < 1):
             raise SettingError(f"`{name}`: `explore` must be in [0, 1); got {self.explore!r}. Try 0.25.")
 
+    @property
+    def no_block(self) -> str:
+        """Cycles are of a whole chain."""
+        kin = type(self).__name__.removeprefix("Cyclical")
+        return f"has cycles, in which all sites would have to take part. Take lv.{kin}()."
+
     def check(self, plan: Plan) -> None:
         """Raises a SettingError if the draws are not a multiple of the cycles."""
         super().check(plan)

@@ -40,6 +40,13 @@ class Exact(Method):
     automatic: ClassVar[tuple[float, ...]] = ()
 
     @property
+    def no_block(self) -> str:
+        """The metric of a block is of its gradients given the others, and not of low rank."""
+        if self.metric != "lowrank":
+            return ""
+        return "has `metric='lowrank'`, which needs draws of all sites together. Take 'dense' or 'diagonal'."
+
+    @property
     def acceptances(self) -> tuple[float, ...]:
         """What warm-up adapts the step to: the first, and where trajectories diverge the next."""
         return self.automatic if isinstance(self.target_accept, str) else (self.target_accept,)

@@ -57,7 +57,8 @@ class Hybrid(Method):
     """A method for each block of sites; see docs/hybrid.md for what each combination targets.
 
     Samplers take turns (Gibbs): each moves its sites given the current values of the others, under the one joint
-    density. Exact samplers on all rows, and `Enumerate` for discrete sites, target the posterior itself. A `VI` is
+    density. Exact samplers on all rows, `Gibbs` for sites with conditionals of known families, and `Enumerate` for
+    discrete sites, target the posterior itself. A `VI` is
     nested instead: the bound of its block given the rest, with all prior terms, stands for the block's log-marginal,
     the samplers target that, and the block is drawn from its q given each draw of theirs.
 
@@ -92,10 +93,6 @@ class Hybrid(Method):
     @property
     def _methods(self) -> list[Method]:
         return list(self.blocks.values())
-
-    @property
-    def _is_stochastic(self) -> bool:
-        return any(method.role == "kernel" and method.needs.minibatches != "none" for method in self._methods)
 
     @property
     def needs(self) -> Needs:
@@ -141,6 +138,8 @@ def _as_block(key: Any, method: Any) -> Method:
     if not method.role:
         raise SettingError(
             f"`Hybrid`: `{type(method).__name__}` cannot update one block of a model. For {shown(key)}, take a sampler "
-            "(lv.NUTS(), lv.SGLD()), lv.VI() or, for discrete sites, lv.Enumerate()."
+            "(lv.NUTS(), lv.SGLD(), lv.Gibbs()), lv.VI() or, for discrete sites, lv.Enumerate()."
         )
+    if method.no_block:
+        raise SettingError(f"`Hybrid`: the block {shown(key)} {method.no_block}")
     return method

@@ -96,6 +96,21 @@ class Stochastic(Method):
         """The largest step whose bias is acceptable, and the autocorrelation time of a chain with that step."""
 
     @property
+    def no_block(self) -> str:
+        """What would need a centre that the other blocks leave, or weights of its own for the draws of all blocks."""
+        if callable(self.step_size):
+            return (
+                "has a schedule for a step, and draws of all blocks would have the weights of one. Give it a number, "
+                "or leave `step_size` out."
+            )
+        if self.estimator in ("minibatch", "auto"):
+            return ""
+        return (
+            f"has `estimator={self.estimator!r}`, around a point that the other blocks leave. Leave `estimator` out: a "
+            "control variate around a centre of all blocks is taken where it is worth its price."
+        )
+
+    @property
     def takes_noise_off(self) -> bool:
         """Whether the kernel uses the gradient noise that was measured: by default not."""
         return False
@@ -200,6 +215,18 @@ class SGLD(Stochastic):
     @property
     def _learns(self) -> bool:
         return isinstance(self.preconditioner, RMSprop) and self.preconditioner.adapt == "warmup"
+
+    @property
+    def no_block(self) -> str:
+        """Also where an acceptance reads all rows, or a metric would be learned in a burn-in of its own."""
+        if self.accept == "full":
+            return "has `accept='full'`, which reads all rows in a step. lv.MALA() does that, with larger steps."
+        if self._learns and self.step_size != "auto":
+            return (
+                "has a preconditioner that is learned in warm-up, and a step that is given. Leave `step_size` out, or "
+                "take lv.RMSprop(adapt='throughout')."
+            )
+        return super().no_block
 
     @property
     def needs(self) -> Needs:

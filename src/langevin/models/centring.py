@@ -95,6 +95,16 @@ def placed(distribution: Any, z: jax.Array, centring: jax.Array) -> tuple[jax.Ar
     return value, log_density
 
 
+def centred_unknown(distribution: Any, value: jax.Array) -> jax.Array | None:
+    """The z of a value at c = 1; None if the site is not adjustable."""
+    if not is_adjustable(distribution):
+        return None
+    kind = type(unwrapped(distribution))
+    if issubclass(kind, dist.GaussianRandomWalk):
+        return jnp.diff(value, prepend=0.0)
+    return jnp.log(value) if issubclass(kind, dist.LogNormal) else value
+
+
 def recentred(distribution: Any, z: jax.Array, centring: jax.Array, other: jax.Array) -> jax.Array:
     """The z of the same site under another centring."""
     distribution = unwrapped(distribution)

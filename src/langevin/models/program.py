@@ -141,7 +141,7 @@ class Program:
             return self._without_discrete(table, sites, data, minibatch)
         self._check_noncentred(sites)
         sites = dataclasses.replace(sites, adjustable=self._adjustable(sites, data))
-        return self._made(table, sites, data, minibatch)
+        return self._made(table, sites, sites, data, minibatch)
 
     def _without_discrete(self, table: Table, sites: Structure, data: Batch, minibatch: bool) -> Posterior:
         """The posterior with the discrete sites summed out."""
@@ -152,12 +152,19 @@ class Program:
         program = dataclasses.replace(self, noncentred=noncentred)
         program._check_noncentred(plan.found)
         found = dataclasses.replace(plan.found, adjustable=program._adjustable(plan.found, data))
-        return program._made(table, found, data, minibatch, dataclasses.replace(plan, program=program, found=found))
+        labels = dataclasses.replace(plan, program=program, found=found)
+        return program._made(table, sites, found, data, minibatch, labels)
 
     def _made(
-        self, table: Table, sites: Structure, data: Batch, minibatch: bool, labels: Enumeration | None = None
+        self,
+        table: Table,
+        whole: Structure,
+        sites: Structure,
+        data: Batch,
+        minibatch: bool,
+        labels: Enumeration | None = None,
     ) -> Posterior:
-        """The posterior over these sites, where others (`labels`) are summed out."""
+        """The posterior over these sites of the whole program, where the others (`labels`) are summed out."""
         dtype = jnp.result_type(float)
         like = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in sites.shapes.items()}
         model = Model(
@@ -171,6 +178,7 @@ class Program:
             adjustable={name: like[name] for name in sites.adjustable},
             recentred=functools.partial(self._recentred, sites),
             program=Called(self.function, self.constants),
+            sites=whole,
             row_plates=sites.row_plates,
             observed=sites.observed,
             labels=labels,
