@@ -70,7 +70,8 @@ class Conditionals:
         self.joint, self.num_rows = joint, num_rows
         self._reader = Reader(joint, num_rows, sites, logistic)
         self.latents: dict[str, Latent] = dict(self._reader.latents)
-        chosen = {name: latent for name, latent in self.latents.items() if sites is None or name in sites}
+        wanted = self.latents if sites is None else {*sites, *self._reader.augmented}
+        chosen = {name: latent for name, latent in self.latents.items() if name in wanted}
         found: list[tuple[Block, ...]] = []
 
         def find(batch: Batch, values: Any) -> int:
