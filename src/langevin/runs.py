@@ -20,6 +20,7 @@ from langevin.data.levels import Label
 from langevin.data.pieces import Pieces
 from langevin.data.table import Missing, Table
 from langevin.earlier import CENTRING, positions_of
+from langevin.engines.double import DoubleEngine, as_double
 from langevin.errors import LangevinWarning, SettingError
 from langevin.geometry.starts import starting_at
 from langevin.methods import describe
@@ -311,7 +312,9 @@ def prepared(
         flat = init if isinstance(init, np.ndarray) else positions_of(init, target)
         target, plan = starting_at(target, flat), plan._replace(init=flat)
     names = names_of(target, keep, table.levels, asked.dims, asked.coords)
-    return Run(asked, table, constants, method, target, plan, method.engine(target, plan), model, names)
+    in_double = asked.collapse and isinstance(target, Posterior)
+    engine = DoubleEngine(method.engine, target, plan) if in_double else method.engine(target, plan)
+    return Run(asked, table, constants, method, target, plan, engine, model, names)
 
 
 def _collapsed(model: Any, table: Table, constants: Mapping[str, Any], asked: Asked) -> Any:
@@ -324,7 +327,8 @@ def _collapsed(model: Any, table: Table, constants: Mapping[str, Any], asked: As
         model, table, constants=constants, rows=asked.rows, noncentred=False, needs=Needs("joint"), minibatch=False
     )
     assert isinstance(joint, Joint)
-    return collapsed(joint, asked.collapse, Seed(asked.seed))
+    with jax.enable_x64(True):
+        return collapsed(dataclasses.replace(joint, data=as_double(joint.data)), asked.collapse, Seed(asked.seed))
 
 
 def _plan(method: Method, asked: Asked, batches: Batches | None, keep: Keep, network_size: int) -> Plan:

@@ -75,6 +75,31 @@ def test_it_predicts_with_the_program_as_it_was(fit):
     np.testing.assert_allclose(predicted, fit.posterior["effect"].mean(("chain", "draw")).values, atol=0.1)
 
 
+def test_many_rows_as_they_come():
+    """In double precision whatever JAX's own is: in single, the squares of 30,000 years leave nothing of the noise."""
+    generator = np.random.default_rng(0)
+    year = generator.integers(1950, 2020, 30_000).astype(float)
+    x = np.stack([np.ones(len(year)), year, (year - 1985) ** 2], axis=1)
+    y = 1500 + 0.25 * year + generator.normal(size=len(year))
+
+    def years(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, np.array([1e4, 10.0, 1.0])).to_event(1))
+        s = numpyro.sample("s", dist.HalfNormal(5.0))
+        with numpyro.plate("rows", len(x)):
+            numpyro.sample("y", dist.Normal(x @ w, s), obs=y)
+
+    fit = lv.fit(years, {"x": x, "y": y}, "nuts", collapse="w", num_warmup=200, num_draws=250, progress=False)
+    best = np.linalg.lstsq(x, y)[0]
+    s = np.sqrt(np.sum((y - x @ best) ** 2) / len(y))
+    sd = s * np.sqrt(np.diag(np.linalg.inv(x.T @ x)))
+    # 1,000 draws, of which those of w are independent.
+    w = fit.posterior["w"].values.reshape(-1, 3)
+    assert (np.abs(w.mean(0) - best) < 4 * sd / np.sqrt(1000)).all()
+    np.testing.assert_allclose(w.std(0), sd, rtol=4 / np.sqrt(2000))
+    assert float(fit.posterior["s"].mean()) == pytest.approx(s, abs=0.3 * s / np.sqrt(2 * len(y)))
+    assert fit.verdict.word == "trustworthy"
+
+
 def test_what_cannot_be_integrated_out():
     with pytest.raises(lv.NotConjugateError, match="'scale'"):
         lv.fit(groups, DATA, "nuts", collapse="scale", progress=False)

@@ -44,7 +44,7 @@ def chain(y):
         (model, {"mu": lv.VI(), "tau": lv.VI("fullrank")}, "two blocks have a `VI`"),
         (model, {"mu": lv.VI("lowrank"), ...: lv.NUTS()}, "VI's `family` must be one of"),
         (model, {"mu": lv.VI(num_steps=10), ...: lv.NUTS()}, "of VI, give `family` alone"),
-        (labels, {"z": lv.NUTS(), ...: lv.RWM()}, "site 'z' is discrete, and `NUTS` moves through real numbers"),
+        (labels, {"z": lv.NUTS(), ...: lv.RWM()}, "site 'z' is discrete, and `NUTS` is for continuous ones"),
         (chain, {"s": lv.VI("markov"), ...: lv.NUTS()}, "states that are not its neighbours"),
     ],
 )

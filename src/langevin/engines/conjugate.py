@@ -83,7 +83,7 @@ def kernel(derived: Conditionals, names: tuple[str, ...], target: Posterior, oth
         del batch
         values = _values(target, {**others, **state.position})
         if labels:
-            values = {**values, **values_of(target.model.labels, labels)}
+            values |= {name: value.astype(int) for name, value in values_of(target.model.labels, labels).items()}
         drawn = _drawn(derived, key, target.rows, values)
         position = _unconstrained(derived.joint, target.rows, {**values, **drawn}, names)
         return State(jax.tree.map(lambda new, old: new.astype(old.dtype), position, state.position)), Info()
