@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 from compilation import compilations, forget
 from targets import Target, check_within_errors, linear_regression
-from test_runs import assert_same, cut
+from test_runs import Killed, assert_same, cut, killed_at
 
 import langevin as lv
 from langevin.engines import sweeping
@@ -110,18 +110,51 @@ def test_an_exact_block_beside_one_of_minibatches():
     assert "in the block of SGLD" in fit.settings["approximation"]
 
 
-def run(seed=3, **more):
-    method = lv.Hybrid({"first": lv.HMC(), "rest": lv.SGLD()})
+def labelled(x, y=None):
+    """Rows of two kinds, with a prior of the sd that is not conjugate."""
+    mean = numpyro.sample("mean", dist.Normal(jnp.array([-1.0, 1.0]), 1.0).to_event(1))
+    sd = numpyro.sample("sd", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", len(y)):
+        z = numpyro.sample("z", dist.Bernoulli(0.3))
+        numpyro.sample("y", dist.Normal(mean[z], sd), obs=y)
+
+
+# Of each kind of block, and both ways of rows: model, blocks, minibatches.
+COMBINATIONS = {
+    "exact beside minibatches": (two_blocks, {"first": lv.HMC(), "rest": lv.SGLD()}, 50),
+    "conditionals and labels": (labelled, {"mean": lv.Gibbs(), "z": lv.Enumerate(), "sd": lv.NUTS()}, None),
+    "labels of minibatches": (labelled, {"mean": lv.SGLD(), "z": lv.Enumerate(), "sd": lv.RWM()}, 50),
+}
+
+
+def run(name, seed=3, **more):
+    model, blocks, batch_size = COMBINATIONS[name]
     settings = {"num_chains": 2, "num_warmup": 60, "num_draws": 40, "progress": False, "seed": seed} | more
-    return lv.fit(two_blocks, REGRESSION.data, method, batch_size=50, **settings)
+    return lv.fit(model, REGRESSION.data, lv.Hybrid(blocks), batch_size=batch_size, **settings)
 
 
-def test_one_cut_or_many(monkeypatch):
-    whole = run()
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_one_cut_or_many(name, monkeypatch):
+    whole = run(name)
     for limits in ([2**30], [1, 2, 3, 7, 50]):
         with monkeypatch.context() as patch:
             cut(patch, limits)
-            assert_same(run(), whole)
+            assert_same(run(name), whole)
     with compilations() as seen:
-        run(seed=4)
+        run(name, seed=4)
     assert seen == []
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_killed_and_resumed(name, monkeypatch, tmp_path):
+    whole = run(name)
+    for number in (1, 5):
+        path = tmp_path / str(number)
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            killed_at(patch, number)
+            run(name, store=path)
+            raise Killed  # a run that was over before
+        with monkeypatch.context() as patch:
+            cut(patch, [3, 64, 300])
+            resumed = lv.resume(path, COMBINATIONS[name][0], REGRESSION.data, progress=False)
+        assert_same(resumed, whole)
