@@ -7,6 +7,7 @@ from pathlib import Path
 
 import conjugacy_tables
 import fit_tables
+import hybrid_tables
 import network_tables
 import trust_table
 from page import table
@@ -21,6 +22,7 @@ NAMES = (
     "nuts",
     "vi",
     "cavi",
+    "hybrid",
     "predict",
     "loo",
     "mnist",
@@ -359,6 +361,7 @@ RENDERERS = {
     "uci": network_tables.uci,
     "vi": vi,
     "cavi": conjugacy_tables.cavi,
+    "hybrid": hybrid_tables.hybrid,
     "sgld_throughput": sgld_throughput,
     "runs": runs,
     "auto_step": auto_step,
