@@ -22,12 +22,12 @@ def _returns(figures: dict) -> str:
     header = ["method", "sigma (sd)", "nu (sd)", "correlation", "sd ratio", "seconds", "worst ESS"]
     header += [f"gradients for an ESS of {figures['wanted']}", "verdict"]
     looks = figures["returns"]["hybrid"]["looks_wanted"]
-    return f"""Stochastic volatility of the S&P 500, 2,686 returns (`langevin demo volatility`): NUTS over all coordinates
-as it is by default, NUTS with the noise of the walk as the unknown and a metric of low rank, 1,000 + 1,000 draws of four
-chains each, and `lv.Hybrid({{"s": lv.VI("markov"), ...: lv.NUTS()}})`, 200 + 500. Correlation of the mean path with,
-and median ratio of its sds to, those of the second. Gradients are over the whole series, in sampling. The hybrid looks for
-q at every gradient: {looks:,.0f} looks for that effective size, each counted as {figures["gradients_a_look"]} gradients
-here (a gradient and a product with the Hessian at five nodes, and three products).
+    return f"""Stochastic volatility of the S&P 500, 2,686 returns (`langevin demo volatility`). NUTS over all
+coordinates as it is by default, and with the noise of the walk as the unknown and a metric of low rank: 1,000 + 1,000
+draws of four chains each. `lv.Hybrid({{"s": lv.VI("markov"), ...: lv.NUTS()}})`: 200 + 500. The mean path is correlated
+with that of the second; the sd ratio is the median of the path's sds over those. Gradients are over the whole series,
+in sampling. The hybrid looks for q at every gradient: {looks:,.0f} looks for that effective size, each counted as
+{figures["gradients_a_look"]} gradients (a gradient and a product with the Hessian at five nodes, and three products).
 
 {table(header, rows)}"""
 
@@ -39,9 +39,10 @@ def _series(figures: dict) -> str:
         rows.append([str(run["seed"]), *inside, f"{run['seconds']:.0f}"])
     counts = ", ".join(f"{name} {sum(run[name][2] for run in figures['series'])}" for name in truth)
     truths = ", ".join(f"{name} = {value:g}" for name, value in truth.items())
-    return f"""Returns of {figures["steps"]:,} simulated steps whose log-volatility is an autoregression ({truths}), in
-pieces of 1,000 with buffers of 100: `lv.Hybrid({{"s": lv.VI("markov"), ...: lv.SGLD()}}, subsequences=lv.Subsequences(1000,
-100))`, two chains of 200 draws. 95 % intervals; of {len(rows)} seeds they hold the true value this often: {counts}.
+    return f"""Returns of {figures["steps"]:,} simulated steps whose log-volatility is an autoregression
+({truths}), in pieces of 1,000 with buffers of 100:
+`lv.Hybrid({{"s": lv.VI("markov"), ...: lv.SGLD()}}, subsequences=lv.Subsequences(1000, 100))`, two chains of 200 draws.
+95 % intervals; of {len(rows)} seeds they hold the true value this often: {counts}.
 
 {table(["seed", *truth, "seconds"], rows)}"""
 
@@ -57,8 +58,8 @@ def _labels(figures: dict) -> str:
         ]
         for run in figures["labels"]
     ]
-    return f"""A mixture of two normals, {figures["num_rows"]:,} rows in minibatches of 1,000, labels drawn and all else
-by SGLD, `lv.Hybrid({{"z": lv.Enumerate(), ...: lv.SGLD()}})`; compared with the Gaussian at the mode of the density with
-the labels summed out, in double precision.
+    return f"""A mixture of two normals, {figures["num_rows"]:,} rows in minibatches of 1,000, labels drawn and all
+else by SGLD, `lv.Hybrid({{"z": lv.Enumerate(), ...: lv.SGLD()}})`; compared with the Gaussian at the mode of the
+density with the labels summed out, in double precision.
 
 {table(["seed", "largest error of a mean, in sds", "sd / exact sd", "seconds", "verdict"], rows)}"""
