@@ -7,9 +7,11 @@ from conjugate import CASES, Case, conditionals_of, joint_of, log_joints, random
 from unusual import (
     GROUP,
     MASK,
+    RNG,
     ROWS,
     SERIES,
     TABLE,
+    YEARS,
     Y,
     as_number,
     autoregressive,
@@ -17,9 +19,12 @@ from unusual import (
     bernoulli,
     binomial,
     centred,
+    change_of_years,
+    choice_at_two_places,
     compared,
     counted,
     deterministic,
+    either_precision,
     emission_of_both,
     events,
     expanded,
@@ -39,10 +44,13 @@ from unusual import (
     masked_distribution,
     missing,
     neighbours,
+    nested_choices,
     one_hot,
+    outliers,
     outside_its_plate,
     product_of_labels,
     put_together,
+    rate_times_label,
     reparametrised,
     rolled,
     running_sum,
@@ -52,6 +60,7 @@ from unusual import (
     single_constants,
     single_row,
     sorted_labels,
+    spike_and_slab,
     two_labels,
     where_data_says,
 )
@@ -70,6 +79,9 @@ READ = [
     *[(model, ROWS) for model in (single_row, neighbours, centred, deterministic, factored, put_together)],
     *[(model, ROWS) for model in (reparametrised, scaled, scaled_by_row)],
     *[(model, WITH_MASK) for model in (where_data_says, masked, masked_distribution, missing, scaled_and_masked)],
+    *[(model, WITH_MASK) for model in (either_precision, nested_choices)],
+    (outliers, ROWS),
+    (change_of_years, YEARS),
     (autoregressive, {"series": Y}),
     *[(model, None) for model in (emission_of_both, autoregressive, label_before_the_chain)],
 ]
@@ -78,6 +90,12 @@ REFUSED = [
     (label_by_index, {"y": Y, "group": GROUP}),
     (label_of_columns_in_events, COLUMNS),
     (running_sum, None),
+    (choice_at_two_places, WITH_MASK),
+]
+# With what the error says to do.
+ADVISED = [
+    (rate_times_label, {"count": YEARS["count"]}, "small number in place of zero"),
+    (spike_and_slab, {"y": Y, "table": RNG.normal(size=(9, 2))}, "element by element"),
 ]
 
 
@@ -104,6 +122,20 @@ def test_refused(model, data):
     with jax.enable_x64(True), pytest.raises(lv.ModelError):
         conditionals = conditionals_of(case_of(model, data))
         conditionals.check(Seed.of(0), conditionals.joint.rows)
+
+
+@pytest.mark.parametrize(("model", "data", "advice"), ADVISED, ids=name_of)
+def test_refused_with_advice(model, data, advice):
+    with jax.enable_x64(True), pytest.raises(lv.ModelError, match=advice):
+        conditionals_of(case_of(model, data))
+
+
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+def test_whole_numbers_in_constants():
+    """They have one type in the process, although conditionals are computed in double precision."""
+    year = {"year": np.asarray(YEARS["year"], np.int64)}
+    fit = lv.fit(change_of_years, {"count": YEARS["count"]}, "gibbs", constants=year, num_draws=50, progress=False)
+    assert fit.posterior["when"].values.min() >= 1851
 
 
 @pytest.mark.parametrize("case", [Case(single_constants, ROWS), CASES["beta_binomial"]], ids=lambda case: case.name)

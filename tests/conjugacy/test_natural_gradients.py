@@ -95,7 +95,7 @@ def test_forgotten_scaling_is_seen(monkeypatch):
     try:
         with pytest.raises(lv.ModelError, match="not the one that it computes"):
             fitted("regression", 200)
-        monkeypatch.setattr(Conditionals, "check", lambda self, *arguments: None)
+        monkeypatch.setattr(Conditionals, "check", lambda self, *arguments: 1.0)
         assert max(compared("regression")[1].values()) > 0.5
     finally:
         monkeypatch.undo()

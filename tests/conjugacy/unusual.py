@@ -15,6 +15,7 @@ TABLE = RNG.normal(size=(5, 3))
 MASK = RNG.random(9) < 0.6
 GROUP = np.array([0, 1, 2, 0, 1, 2, 0, 0, 2])
 ROWS = {"y": Y}
+YEARS = {"count": RNG.poisson(2, size=9), "year": np.arange(1851, 1860)}
 SERIES = {"series": Y}
 
 
@@ -220,6 +221,55 @@ def where_data_says(y, mask):
     a, b = (numpyro.sample(name, dist.Normal(0.0, 1.0)) for name in "ab")
     with rows(y):
         numpyro.sample("y", dist.Normal(jnp.where(mask, a, 2 * b), 1.0), obs=y)
+
+
+def either_precision(y, mask):
+    t, u = (numpyro.sample(name, dist.Gamma(3.0, 2.0)) for name in "tu")
+    with rows(y):
+        numpyro.sample("y", dist.Normal(0.0, jnp.where(mask, t, 2 * u) ** -0.5), obs=y)
+
+
+def outliers(y):
+    m, t = numpyro.sample("m", dist.Normal(0.0, 1.0)), numpyro.sample("t", dist.Gamma(3.0, 2.0))
+    with rows(y):
+        wild = numpyro.sample("wild", dist.Bernoulli(0.2))
+        numpyro.sample("y", dist.Normal(jnp.where(wild == 1, 0.5, m), jnp.where(wild == 1, 4.0, t**-0.5)), obs=y)
+
+
+def nested_choices(y, mask):
+    t, u = (numpyro.sample(name, dist.Gamma(3.0, 2.0)) for name in "tu")
+    with rows(y):
+        wild = numpyro.sample("wild", dist.Bernoulli(0.2))
+        scale = jnp.where(wild == 1, 4.0, jnp.where(mask, t**-0.5, u**-0.5))
+        numpyro.sample("y", dist.Normal(0.0, scale), obs=y)
+
+
+def change_of_years(count, year):
+    early, late = (numpyro.sample(name, dist.Gamma(3.0, 2.0)) for name in ("early", "late"))
+    when = numpyro.sample("when", dist.DiscreteUniform(1851, 1858))
+    with rows(year):
+        numpyro.sample("count", dist.Poisson(jnp.where(year < when, early, late)), obs=count)
+
+
+def choice_at_two_places(y, mask):
+    """Both are of the choice, read at different rows: no choice between two precisions."""
+    t, u = (numpyro.sample(name, dist.Gamma(3.0, 2.0)) for name in "tu")
+    either = jnp.where(mask, t, u)
+    with rows(y):
+        numpyro.sample("y", dist.Normal(0.0, (either + either[::-1]) ** -0.5), obs=y)
+
+
+def rate_times_label(count):
+    rate = numpyro.sample("rate", dist.Gamma(3.0, 2.0))
+    with rows(count):
+        numpyro.sample("count", dist.Poisson(rate * numpyro.sample("z", dist.Bernoulli(0.7))), obs=count)
+
+
+def spike_and_slab(y, table):
+    with numpyro.plate("columns", 2):
+        slab = numpyro.sample("slab", dist.Bernoulli(0.5)) * numpyro.sample("w", dist.Normal(0.0, 1.0))
+    with rows(y):
+        numpyro.sample("y", dist.Normal(table @ slab, 1.0), obs=y)
 
 
 def deterministic(y):

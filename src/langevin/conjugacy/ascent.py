@@ -21,10 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin.conjugacy.augmentation import random_value
 from langevin.conjugacy.blocks import Block
 from langevin.conjugacy.conditionals import Conditionals, Equations
-from langevin.conjugacy.families import CategoricalChain
 from langevin.posterior import num_rows
 
 # What is left to gain, from the last gains as a geometric series, in nats.
@@ -111,38 +109,6 @@ def left_to_gain(last: jax.Array) -> jax.Array:
     ratio = jnp.clip(now / jnp.maximum(before, 1e-300), 0.0, 0.999)
     left = jnp.where(now < noise, 0.0, jnp.maximum(now, 0.0) * ratio / (1 - ratio) + jnp.maximum(now, 0.0))
     return jnp.where(jnp.isfinite(before), left, jnp.inf)
-
-
-def start(conditionals: Conditionals, generator: np.random.Generator, kind: int) -> Blocked:
-    """Statistics to begin with: of random values; of labels as `first_labels` says."""
-    found: Blocked = {}
-    for block in conditionals.blocks:
-        if block.values:
-            found[block.name] = first_labels(block, generator, kind)
-            continue
-        values = {name: random_value(conditionals.latents[name], generator) for name in block.sites}
-        found[block.name] = block.family.statistics(block.to_value(values))
-    return jax.tree.map(np.asarray, found)
-
-
-def first_labels(block: Block, generator: np.random.Generator, kind: int) -> dict[str, Any]:
-    """Statistics of labels to begin with.
-
-    Of even kinds each value has one element of its own, chosen at random, and no other counts: what belongs to a value
-    begins at one observation. Of odd kinds every element has random probabilities.
-    """
-    like = block.family.like()["onehot"]
-    num_values, rest = like.shape[0], like.shape[1:]
-    size = int(np.prod(rest, dtype=np.int64))
-    if kind % 2 == 0 and size >= num_values and not isinstance(block.family, CategoricalChain):
-        onehot = np.zeros((num_values, size))
-        onehot[np.arange(num_values), generator.choice(size, num_values, replace=False)] = 1.0
-        return {"onehot": onehot.reshape(like.shape)}
-    raw = generator.standard_exponential(like.shape)
-    onehot = raw / raw.sum(axis=0)
-    if not isinstance(block.family, CategoricalChain):
-        return {"onehot": onehot}
-    return {"onehot": onehot, "pair": onehot[:, None, :-1] * onehot[None, :, 1:]}
 
 
 def begun(statistics: Blocked, conditionals: Conditionals) -> Climb:

@@ -17,6 +17,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from langevin.conjugacy import polynomial as poly
+from langevin.conjugacy.latents import support_name
 from langevin.models import outline
 from langevin.posterior import Batch
 from langevin.run.compilation import prepared
@@ -43,11 +44,12 @@ def compared(
     generator: np.random.Generator,
     batch: Batch,
     count: int,
-) -> tuple[np.ndarray, np.ndarray, np.dtype]:
+) -> tuple[np.ndarray, np.ndarray, np.dtype, float]:
     """At random points, how far the polynomial is from the program's own log joint, and how large its parts are.
 
     With auxiliary sites the two differ by what these add; then they are compared where each is at the mean that it has
-    given the rest, at which the bound of Jaakkola and Jordan is tight.
+    given the rest, at which the bound of Jaakkola and Jordan is tight. Last, the variance of the real numbers that are
+    observed, of several sites the geometric mean.
     """
     joint, latents = conditionals.joint, conditionals.latents
     hidden = {auxiliary(name) for name in joint.observed}
@@ -74,8 +76,13 @@ def compared(
             for site in trace.values()
             if site["type"] == "sample"
         ]
+        spreads = [
+            jnp.nanvar(jnp.asarray(site["value"], own.dtype))
+            for site in trace.values()
+            if site["type"] == "sample" and site["is_observed"] and support_name(site["fn"], False) == "real"
+        ]
         terms = jnp.stack(terms)
-        return own - terms.sum(), jnp.abs(terms).sum(), own
+        return own - terms.sum(), jnp.abs(terms).sum(), own, jnp.stack([jnp.ones(()), *spreads])
 
     def random() -> dict[str, Any]:
         return {name: random_value(latent, generator) for name, latent in latents.items() if name not in hidden}
@@ -84,8 +91,14 @@ def compared(
     # Traced once, for all points.
     program = prepared(both, points[0], batch)
     found = [[np.asarray(part) for part in program(point, batch)] for point in points]
-    difference, size, own = (np.stack(part) for part in zip(*found, strict=True))
-    return difference, size, own.dtype
+    difference, size, own, spreads = (np.stack(part) for part in zip(*found, strict=True))
+    return difference, size, own.dtype, _mean(spreads[0, 1:])
+
+
+def _mean(spreads: np.ndarray) -> float:
+    """The geometric mean of variances; 1 if there are none."""
+    known = spreads[np.isfinite(spreads) & (spreads > 0)]
+    return float(np.exp(np.log(known).mean())) if len(known) else 1.0
 
 
 def _widened(leaf: Any) -> Any:

@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from langevin.conjugacy import augmentation
+from langevin.conjugacy import polynomial as poly
 from langevin.conjugacy.blocks import Block
 from langevin.conjugacy.expectation import Product, Statistics, products, terms_of, total
 from langevin.conjugacy.families import Family
@@ -56,6 +57,7 @@ class Conditionals:
     Attributes:
         latents: The latent sites.
         blocks: The blocks, in the order in which they are updated.
+        precisions: The powers of positive sites that are precisions of normal distributions.
     """
 
     def __init__(
@@ -73,14 +75,17 @@ class Conditionals:
         wanted = self.latents if sites is None else {*sites, *self._reader.augmented}
         chosen = {name: latent for name, latent in self.latents.items() if name in wanted}
         found: list[tuple[Block, ...]] = []
+        scaling: set[str] = set()
 
         def find(batch: Batch, values: Any) -> int:
             statements = self._reader.statements(batch, values)
+            scaling.update(*(poly.sites_of(one.log_density) for one in statements if one.is_gaussian))
             found.append(partition(chosen, statements, blocks, self._reader.augmented, together))
             return 0
 
         jax.eval_shape(find, self._like(num_rows), self._reader.like_given)
         self.blocks = _in_order(found[0])
+        self.precisions = _precisions(self.blocks, scaling)
         self.block_of = {site: block.name for block in self.blocks for site in block.sites}
         # An indicator is read along its values first.
         self._shapes = {
@@ -135,14 +140,17 @@ class Conditionals:
         """The statistics of all blocks at values of their sites."""
         return {block.name: block.family.statistics(block.to_value(values)) for block in self.blocks}
 
-    def check(self, seed: Seed, batch: Batch) -> None:
+    def check(self, seed: Seed, batch: Batch) -> float:
         """Checks at random points that the polynomial is the log joint density that NumPyro computes.
+
+        Returns:
+            The variance of the real numbers that are observed, about; 1 if there are none.
 
         Raises:
             ModelError: If it is not: better no fit than a wrong one.
         """
         count = NUM_POINTS if self.largest <= MANY else NUM_POINTS_OF_MANY
-        difference, size, dtype = augmentation.compared(self, seed.generator(), batch, count)
+        difference, size, dtype, spread = augmentation.compared(self, seed.generator(), batch, count)
         most = MOST_DIFFERENCE[dtype.itemsize]
         most = max(most, WITH_SINGLE) if self._reader.has_single else most
         if not np.all(np.abs(difference) <= most * (size + 1)):
@@ -152,6 +160,7 @@ class Conditionals:
                 "of the plate, or rows of one plate combined. Write the program with plates, or fit it by another "
                 "method; and please report it."
             )
+        return spread
 
 
 class Equations:
@@ -194,10 +203,16 @@ class Equations:
 
 
 def _in_order(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Small ones first; the largest discrete one last, since the bound is cheapest after it."""
+    """Real sites first, see `starting`; discrete ones last, since the bound is cheapest after them."""
 
     def key(place: int) -> Any:
         block = blocks[place]
-        return bool(block.values), place
+        return bool(block.values), not block.layouts, place
 
     return tuple(blocks[place] for place in sorted(range(len(blocks)), key=key))
+
+
+def _precisions(blocks: Sequence[Block], scaling: set[str]) -> dict[str, float]:
+    """Those among these sites that are precisions, and which power of each is one."""
+    powers = {block.sites[0]: block.family.precision_power for block in blocks}
+    return {name: power for name, power in powers.items() if name in scaling and power is not None}

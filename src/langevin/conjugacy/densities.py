@@ -236,6 +236,8 @@ DENSITIES: dict[type, Density] = {
     dist.Wishart: Density(("concentration", "rate_matrix"), _wishart),
     dist.ImproperUniform: Density((), _constant),
 }
+# Densities in which what is positive is a precision, or a power of one.
+GAUSSIAN = (dist.Normal, dist.LogNormal, dist.HalfNormal, dist.GaussianRandomWalk, dist.MultivariateNormal)
 
 
 def arguments_of(distribution: Any) -> dict[str, Any]:

@@ -58,11 +58,32 @@ class Pick(NamedTuple):
 Mapped = Mapping[Label, Shift | Pick]
 
 
+class Case(NamedTuple):
+    """One of the cases of a choice.
+
+    Attributes:
+        choice: The choice: two are the same only if they are one object.
+        number: Which case it is.
+        count: How many there are.
+    """
+
+    choice: object
+    number: int
+    count: int
+
+
 class Number(NamedTuple):
-    """An array of numbers with a label for each of its axes."""
+    """An array of numbers.
+
+    Attributes:
+        array: The numbers.
+        labels: One for each of its axes.
+        case: Of a choice, if the numbers are 1 where the choice is this case, and else 0.
+    """
 
     array: Array
     labels: tuple[Label, ...]
+    case: Case | None = None
 
 
 def is_known(*arrays: Any) -> bool:
@@ -133,16 +154,17 @@ class Moves:
 
 
 def _moved(number: Number, mapping: Mapped) -> Number:
-    array, labels = number
+    array, labels, case = number
     for axis, label in enumerate(labels):
         to = mapping.get(label)
         if isinstance(to, Shift) and (to.offset or to.label.size != label.size):
+            case = None
             array = array[(slice(None),) * axis + (slice(to.offset, to.offset + to.label.size),)]
     moved: list[Any] = [mapping.get(label) for label in labels]
     picks = [axis for axis, to in enumerate(moved) if isinstance(to, Pick)]
     kept = tuple(to.label if isinstance(to, Shift) else label for to, label in zip(moved, labels, strict=True))
     if not picks:
-        return Number(array, kept)
+        return Number(array, kept, case)
     if len(picks) == 1 and not set(map(id, moved[picks[0]].labels)) & {
         id(label) for axis, label in enumerate(kept) if axis != picks[0]
     }:

@@ -380,6 +380,8 @@ def _refused(statement: Statement, sites: Sequence[str], reason: str, said: bool
         hint = ' Logistic likelihoods have conjugate sites with logistic="polya-gamma".'
     elif statement.distribution.startswith("Mixture"):
         hint = ' Make the label of the mixture a site: numpyro.sample("z", dist.Categorical(probs)).'
+    if "can be zero" in reason:
+        hint = " Put a small number in place of zero, as in jnp.where(z == 1, rate, 1e-6)."
     return NotConjugateError(f"{which} {verb} not conditionally conjugate: {what}.{hint} {_remedy(sites)}", sites[0])
 
 

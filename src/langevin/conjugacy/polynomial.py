@@ -20,6 +20,7 @@ import numpy as np
 from langevin.conjugacy.indexing import (
     Access,
     At,
+    Case,
     Label,
     Mapped,
     Moves,
@@ -112,12 +113,12 @@ def labels_for(shape: Sequence[int]) -> tuple[Label | None, ...]:
     return tuple(Label(size) if size != 1 else None for size in shape)
 
 
-def constant(array: Any) -> Polynomial:
-    """Numbers as a polynomial."""
+def constant(array: Any, case: Case | None = None) -> Polynomial:
+    """Numbers as a polynomial; those of a case are 1 where it is chosen, and else 0."""
     shape = np.shape(array)
     axes = labels_for(shape)
     squeezed = array if 1 not in shape else array.reshape(tuple(size for size in shape if size != 1))
-    number = Number(squeezed, tuple(label for label in axes if label is not None))
+    number = Number(squeezed, tuple(label for label in axes if label is not None), case)
     return Polynomial(shape, axes, (Term((number,)),))
 
 
@@ -224,6 +225,10 @@ def _is_zero(number: Number) -> bool:
     return is_known(number.array) and not np.any(number.array)
 
 
+def _has_zeros(number: Number) -> bool:
+    return number.case is not None or (is_known(number.array) and not np.all(number.array))
+
+
 def multiply(one: Any, other: Any) -> Any:
     """The product."""
     if not is_symbolic(one) and not is_symbolic(other):
@@ -277,9 +282,37 @@ def _parts(value: Polynomial) -> list[tuple[Number, Polynomial]] | None:
     return [(number, Polynomial(value.shape, value.axes, tuple(terms))) for number, terms in parts.values()]
 
 
+def _cases(value: Polynomial) -> list[tuple[Number, Polynomial]] | None:
+    """The cases of a choice that all terms are of, each with the numbers that say where it is; None if there is none.
+
+    A term is of a choice if it is multiplied by the numbers of one of its cases.
+    """
+    if not value.terms:
+        return None
+    for first in value.terms[0].numbers:
+        cases: dict[int, tuple[Number, list[Term]]] = {}
+        for term in value.terms:
+            own = next((number for number in term.numbers if _is_of(number, first)), None)
+            if own is None or own.case is None:
+                break
+            rest = term._replace(numbers=tuple(number for number in term.numbers if number is not own))
+            cases.setdefault(own.case.number, (own, []))[1].append(rest)
+        else:
+            if first.case is not None and len(cases) == first.case.count:
+                return [(own, Polynomial(value.shape, value.axes, tuple(rest))) for own, rest in cases.values()]
+    return None
+
+
+def _is_of(number: Number, first: Number) -> bool:
+    """Whether both are cases of one choice, read in the same way."""
+    if number.case is None or first.case is None or number.case.choice is not first.case.choice:
+        return False
+    return tuple(map(id, number.labels)) == tuple(map(id, first.labels))
+
+
 def _by_parts(value: Polynomial, function: Any) -> Any:
-    """A function of each of the parts that stand side by side; None if there are none."""
-    parts = _parts(value)
+    """A function of each of the cases of a choice, or of the parts that stand side by side; None if there are none."""
+    parts = _cases(value) or _parts(value)
     if parts is None:
         return None
     result: Any = np.zeros(value.shape)
@@ -287,8 +320,8 @@ def _by_parts(value: Polynomial, function: Any) -> Any:
         moved = function(part)
         if isinstance(moved, Opaque):
             return moved
-        terms = tuple(term.times(Term((number,))) for term in as_polynomial(moved).terms)
-        result = add(result, Polynomial(value.shape, value.axes, terms))
+        # Parts of parts have other labels by now.
+        result = add(result, multiply(moved, Polynomial(value.shape, value.axes, (Term((number,)),))))
     return result
 
 
@@ -303,6 +336,8 @@ def power(value: Any, exponent: float) -> Any:  # noqa: PLR0911 - one for each k
         return value
     whole = float(exponent).is_integer()
     term = monomial(value)
+    if term is not None and exponent < 0 and any(map(_has_zeros, term.numbers)):
+        return opaque(value.shape, [value], f"its power {exponent:g} where it can be zero")
     if term is not None and (whole or all(factor.positive for factor in term.factors)):
         if any(factor.function != VALUE for factor in term.factors) and not (whole and exponent > 0):
             return opaque(value.shape, [value], f"a logarithm to the power of {exponent:g}")
@@ -322,13 +357,15 @@ def power(value: Any, exponent: float) -> Any:  # noqa: PLR0911 - one for each k
     return opaque(value.shape, [value], f"{names.get(float(exponent), f'the power {exponent:g}')} of {what}")
 
 
-def log(value: Any) -> Any:
+def log(value: Any) -> Any:  # noqa: PLR0911 - one for each kind of value
     """The natural logarithm."""
     if not is_symbolic(value):
         return np.log(value) if is_known(value) else jnp.log(value)
     if isinstance(value, Opaque):
         return value
     term = monomial(value)
+    if term is not None and any(map(_has_zeros, term.numbers)):
+        return opaque(value.shape, [value], "its logarithm where it can be zero")
     if term is not None and all(factor.function == VALUE and factor.positive for factor in term.factors):
         terms = [Term((Number(log(number.array), number.labels),)) for number in term.numbers]
         for factor in term.factors:

@@ -18,7 +18,7 @@ from numpyro import distributions as dist
 
 from langevin.conjugacy import augmentation
 from langevin.conjugacy import polynomial as poly
-from langevin.conjugacy.densities import DENSITIES, arguments_of
+from langevin.conjugacy.densities import DENSITIES, GAUSSIAN, arguments_of
 from langevin.conjugacy.families import PolyaGamma
 from langevin.conjugacy.indexing import At, Label, Taken
 from langevin.conjugacy.interpreter import Interpreter
@@ -43,6 +43,7 @@ class Statement(NamedTuple):
         log_density: A scalar.
         by_rows: Whether it is inside the plate over the rows, and so scaled in minibatches.
         count: The numbers of trials, where it has an auxiliary site.
+        is_gaussian: Whether positive sites in it are precisions, or powers of them.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Statement(NamedTuple):
     log_density: Any
     by_rows: bool
     count: Any = None
+    is_gaussian: bool = False
 
 
 class Site(NamedTuple):
@@ -98,7 +100,7 @@ class Reader:
         like = {name: self._like(latent) for name, latent in self.latents.items()}
         self.like_given = {name: like[name] for name in like if name not in self._symbolic}
         batch = _abstract(joint, num_rows)
-        self._jaxpr = jax.make_jaxpr(self._arguments)(like, batch, joint.fixed)
+        self._jaxpr = self._traced(like, batch)
         self._augment()
 
     @property
@@ -107,6 +109,25 @@ class Reader:
         jaxpr = self._jaxpr.jaxpr
         made = (variable for equation in jaxpr.eqns for variable in equation.outvars)
         return any(variable.aval.dtype == jnp.float32 for variable in (*jaxpr.constvars, *made))
+
+    def _traced(self, like: dict[str, Any], batch: Batch) -> Any:
+        """The program as a jaxpr.
+
+        Raises:
+            ModelError: If it fails; where labels have all their values side by side, that may be why.
+        """
+        try:
+            return jax.make_jaxpr(self._arguments)(like, batch, self._joint.fixed)
+        except ModelError as error:
+            spread = [name for name, latent in self.latents.items() if self._is_spread(latent)]
+            if not spread:
+                raise
+            raise ModelError(
+                f"The program fails where {spread[0]!r} has all its values side by side, along an axis of its own to "
+                "the left of the plates. A label may be used element by element in its plate: several labels in one "
+                "sum, as in x @ (slope * label), have no conditionals of their own that are derived here. Take a prior "
+                f"without labels there, such as a horseshoe. ({error})"
+            ) from error
 
     def statements(
         self, batch: Batch, values: Mapping[str, Any] | None = None, *, as_all: bool = False
@@ -160,7 +181,7 @@ class Reader:
             if weight is not None:
                 weight = weight * 1.0 if not isinstance(weight, bool) else float(weight)
                 array = poly.multiply(array, weight)
-        return Statement(site.name, name, self._summed(site, array), site.by_rows, count)
+        return Statement(site.name, name, self._summed(site, array), site.by_rows, count, site.kind in GAUSSIAN)
 
     def _summed(self, site: Site, array: Any) -> Any:
         """The sum, over the values of labels with their indicators."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from langevin.conjugacy import polynomial as poly
 from langevin.conjugacy import shaping
-from langevin.conjugacy.indexing import Label, Number, Pick, Shift, is_known, picked
+from langevin.conjugacy.indexing import Case, Label, Number, Pick, Shift, is_known, picked
 from langevin.conjugacy.polynomial import Polynomial, is_symbolic
 from langevin.conjugacy.terms import Term
 
@@ -258,16 +258,15 @@ def _stack(*values: Any, axis: int = 0, **_params: Any) -> Any:
 def _select(which: Any, *cases: Any, **_params: Any) -> Any:
     if is_symbolic(which) or len(cases) != 2:
         return None
-    which = which.astype(bool) if np.ndim(which) else which
-    result: Any = 0.0
-    for case, mask in zip(cases, (jnp.logical_not(which), which), strict=True):
-        if is_known(which):
-            mask = np.asarray(which, bool) if case is cases[1] else ~np.asarray(which, bool)
-        if is_symbolic(case):
-            part = poly.multiply(case, np.asarray(mask, float) if is_known(mask) else mask.astype(float))
-        else:
-            part = np.where(mask, case, 0.0) if is_known(mask, case) else jnp.where(mask, case, 0.0)
-        result = poly.add(result, part)
+    which = np.asarray(which, bool) if is_known(which) else jnp.asarray(which, bool)
+    result: Any = np.zeros(np.shape(which))
+    choice = object()
+    for number, (case, mask) in enumerate(zip(cases, (~which, which), strict=True)):
+        if not is_symbolic(case):
+            # What is not chosen may be missing values, which times 0 are none.
+            case = poly.constant(np.where(mask, case, 1.0) if is_known(mask, case) else jnp.where(mask, case, 1.0))
+        chosen = poly.constant(mask.astype(float), Case(choice, number, len(cases)))
+        result = poly.add(result, poly.multiply(case, chosen))
     return result
 
 

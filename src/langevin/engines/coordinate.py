@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin.conjugacy import ascent
+from langevin.conjugacy import ascent, starting
 from langevin.conjugacy.ascent import Climb
 from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Chunk, Group, Outcome, Plan, State
@@ -54,7 +54,7 @@ class CoordinateEngine:
         num_rows = target.num_data if plan.batches is None else plan.batches.size
         with jax.enable_x64(True):
             self._conditionals = Conditionals(target, num_rows, None, method.blocks, method.logistic)
-            self._conditionals.check(plan.seed.child("check"), as_double(self._some_rows(num_rows)))
+            self._spread = self._conditionals.check(plan.seed.child("check"), as_double(self._some_rows(num_rows)))
         self._programs = Programs(lambda: None, self._conditionals.largest)
         self._reports = Reports(self._conditionals, plan)
         self._num_restarts = self._restarts()
@@ -74,6 +74,7 @@ class CoordinateEngine:
         return {
             "phase": "search" if search else "ascent",
             "climb": climb._asdict(),
+            "mean": None,
             "sweep": 0,
             "bounds": np.zeros(0),
             "searched": np.zeros((self._num_restarts if search else 0, 0)),
@@ -109,7 +110,9 @@ class CoordinateEngine:
         }
         evidence |= ratios_of(state["judged"])
         if "ratios" not in evidence:
-            evidence["unchecked"] = {"why": f"importance ratios in {self._size:,} dimensions tell nothing"}
+            by_size = f"importance ratios in {self._size:,} dimensions tell nothing"
+            by_batch = "importance ratios take all rows, and this fit sees minibatches"
+            evidence["unchecked"] = {"why": by_size if self._layout is None else by_batch}
         named = {f"{block}.{name}": array for block, arrays in described.items() for name, array in arrays.items()}
         variables = {name: (_axes(name, array), array) for name, array in named.items()}
         groups = {
@@ -186,7 +189,8 @@ class CoordinateEngine:
         assert batches is not None
         assert layout is not None
         slices = batches.num_slices(self._joint.num_data)
-        most = slices * self._method.num_sweeps if self._method.num_sweeps else max(LEAST_STEPS, PASSES * slices)
+        passes = self._method.num_sweeps or max(PASSES, -(-LEAST_STEPS // slices))
+        most = passes * slices
         data, left = layout.at(step)
         count = max(min(limit, MOST_A_CHUNK, most - step, left), 0)
         climb = Climb(**state["climb"])
@@ -194,22 +198,27 @@ class CoordinateEngine:
         if step == 0:
             naturals = self._first_naturals(data)
         static = _Steps(self._conditionals, batches, layout.num_rows)
-        schedule = np.asarray([step, self._method.delay, self._method.forgetting])
+        # The mean is over whole passes, in which all rows count alike.
+        last = passes // 2 * slices or most // 2
+        schedule = np.asarray([step, self._method.delay, self._method.forgetting, most - last])
         words = self._plan.seed.child("minibatches").key_words()
-        arguments = data, naturals, words, np.asarray(count, np.int32), schedule
-        naturals, bounds, proper = jax.tree.map(np.asarray, self._programs(_stepped, static, *arguments))
-        naturals = {**climb.naturals, **naturals}
+        mean = naturals if state["mean"] is None else state["mean"]
+        arguments = data, naturals, mean, words, np.asarray(count, np.int32), schedule
+        naturals, mean, bounds, proper = jax.tree.map(np.asarray, self._programs(_stepped, static, *arguments))
+        is_over = step + count >= most
+        naturals = {**climb.naturals, **(mean if is_over else naturals)}
         bounds = bounds[:count]
         climb = climb._replace(naturals=naturals, last=bounds[-3:] if count >= 3 else climb.last, proper=proper)
         if not proper:
             raise self._improper(climb)
         state = state | {
             "climb": climb._asdict(),
+            "mean": None if is_over else mean,
             "sweep": step + count,
             "bounds": np.concatenate([state["bounds"], bounds]),
         }
         chunk = Chunk("ascent", max(count, 1), step + count, most, {"bound": float(np.mean(bounds[-20:]))})
-        return (state | {"phase": "drawing"} if step + count >= most else state), chunk
+        return (state | {"phase": "drawing"} if is_over else state), chunk
 
     def _first_naturals(self, data: Any) -> dict[str, Any]:
         """Those of the best of some ascents on one minibatch as if it were all: there labels find their places."""
@@ -284,7 +293,9 @@ class CoordinateEngine:
     def _begun(self, kind: int) -> Climb:
         generator = self._plan.seed.child("starts").generator(kind)
         with jax.enable_x64(True):
-            return ascent.begun(ascent.start(self._conditionals, generator, kind), self._conditionals)
+            return ascent.begun(
+                starting.statistics(self._conditionals, self._spread, generator, kind), self._conditionals
+            )
 
     def _some_rows(self, count: int) -> Any:
         return jax.tree.map(lambda leaf: leaf[:count], self._joint.data) if self._joint.num_data else self._joint.data
@@ -344,20 +355,26 @@ def _searched(static: _Restarts, rows: Any, climbs: Climb, count: Any, tolerance
     return jax.vmap(one)(climbs) if static.side_by_side else jax.lax.map(one, climbs)
 
 
-def _stepped(static: _Steps, data: Any, naturals: Any, words: Any, count: Any, schedule: Any) -> Any:
+def _stepped(
+    static: _Steps, data: Any, naturals: Any, mean: Any, words: Any, count: Any, schedule: Any
+) -> tuple[Any, Any, Any, Any]:
+    """So many steps on minibatches: natural parameters, their mean over the last steps, bounds, and what is proper."""
     conditionals, batches, num_rows = static
     key = key_of(words)
 
     def step(i: Any, carried: Any) -> Any:
-        naturals, bounds, proper = carried
+        naturals, mean, bounds, proper = carried
         now = schedule[0] + i
         rho = (now + 1.0 + schedule[1]) ** -schedule[2]
         batch = as_double(batches.take(data, num_rows, key, now.astype(jnp.int32)))
         naturals, value, fine = ascent.stepped(conditionals, batch, naturals, rho)
-        return naturals, bounds.at[i].set(value), proper & fine
+        share = 1 / jnp.maximum(now - schedule[3] + 1.0, 1.0)
+        mean = jax.tree.map(lambda old, new: old + share * (new - old), mean, naturals)
+        return naturals, mean, bounds.at[i].set(value), proper & fine
 
     bounds = jnp.full(MOST_A_CHUNK, jnp.nan, jnp.result_type(float))
-    return jax.lax.fori_loop(0, count, step, (as_double(naturals), bounds, jnp.ones((), bool)))
+    begun = as_double(naturals), as_double(mean), bounds, jnp.ones((), bool)
+    return jax.lax.fori_loop(0, count, step, begun)
 
 
 def _axes(name: str, array: np.ndarray) -> tuple[str, ...]:

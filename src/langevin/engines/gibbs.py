@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin.conjugacy.augmentation import random_value
+from langevin.conjugacy import starting
 from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Chunk, Outcome, Plan, State
 from langevin.engines.double import as_double
@@ -47,7 +47,7 @@ class GibbsEngine:
             self._conditionals = Conditionals(
                 target, target.num_data, None, method.blocks, method.logistic, MOST_TOGETHER
             )
-            self._conditionals.check(plan.seed.child("check"), as_double(target.rows))
+            self._spread = self._conditionals.check(plan.seed.child("check"), as_double(target.rows))
         self._programs = Programs(lambda: None, self._conditionals.largest)
         reports = Reports(self._conditionals, plan)
         self._kept = reports.kept
@@ -142,7 +142,8 @@ class GibbsEngine:
     def _start(self, chain: int) -> dict[str, np.ndarray]:
         generator = self._plan.seed.child("starts").generator(chain)
         with jax.enable_x64(True):
-            return {name: random_value(latent, generator) for name, latent in self._conditionals.latents.items()}
+            conditionals = self._conditionals
+            return {name: starting.value(conditionals, name, self._spread, generator) for name in conditionals.latents}
 
 
 class _What(NamedTuple):

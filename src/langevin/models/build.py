@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
+import numpy as np
+
 from langevin.data.table import Table
 from langevin.errors import SettingError
 from langevin.models.callables import as_program
@@ -60,6 +63,21 @@ def target_of(
             raise SettingError(
                 "`noncentred` is for sites whose scale is unknown; those of a network are given. Leave it out."
             )
-    program = Program(as_program(model), constants, rows, noncentred)
+    program = Program(as_program(model), shortened(constants), rows, noncentred)
     target = program.target(table, needs.target, minibatch=minibatch)
     return model.target(target, table) if isinstance(model, Network) else target
+
+
+def shortened(constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays of whole numbers in the type that JAX takes them in where the program runs.
+
+    Engines that compute in double precision call the program elsewhere, where it would take them in another one: one
+    array in two types in one process is more than JAX can tell apart.
+    """
+    whole = jnp.result_type(int)
+
+    def short(value: Any) -> Any:
+        is_whole = isinstance(value, np.ndarray) and value.dtype == np.int64
+        return value.astype(whole) if is_whole and np.array_equal(value, value.astype(whole)) else value
+
+    return {name: short(value) for name, value in constants.items()}

@@ -28,6 +28,11 @@ class Family(abc.ABC):
     def value_shape(self) -> tuple[int, ...]:
         """The shape of a value z."""
 
+    @property
+    def precision_power(self) -> float | None:
+        """Which power of z is a precision where z stands in a normal density; None if none is."""
+        return None
+
     @abc.abstractmethod
     def like(self) -> dict[str, jax.ShapeDtypeStruct]:
         """The names and shapes of the statistics, and so of eta."""

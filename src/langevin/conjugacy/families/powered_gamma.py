@@ -44,6 +44,11 @@ class PoweredGamma(Family):
         """The shape of z."""
         return self.shape
 
+    @property
+    def precision_power(self) -> float:
+        """That which multiplies squares."""
+        return self.power
+
     def like(self) -> dict[str, jax.ShapeDtypeStruct]:
         """A logarithm and a power of each element."""
         return like_of(log=self.shape, power=self.shape)

@@ -40,6 +40,11 @@ class Wishart(Family):
         """The shape of all matrices."""
         return (*self.shape, self.dim, self.dim)
 
+    @property
+    def precision_power(self) -> float:
+        """That which multiplies squares."""
+        return 1.0
+
     def like(self) -> dict[str, jax.ShapeDtypeStruct]:
         """A matrix and a number for each element."""
         return like_of(matrix=self.value_shape, logdet=self.shape)
