@@ -123,7 +123,7 @@ class Plan(NamedTuple):
         init: Flat positions (draws, size) of an earlier fit to start from; None for starts of the model's own.
         warmup_asked: Whether `num_warmup` was asked for, and is not only the usual number.
         network_size: How many weights the model has, if it is a network; else 0.
-        pieces: The rows, if they are read in pieces; the target then has the first piece only.
+        pieces: The rows, if they are read in pieces; the target then has the largest piece only.
     """
 
     num_chains: int

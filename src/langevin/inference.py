@@ -157,7 +157,7 @@ def fit(
         collapse=checks.names("fit", "collapse", collapse),
     )
     keep, pieces = as_keep(keep), data if isinstance(data, Pieces) else None
-    data = data if pieces is None else pieces.columns(0)
+    data = data if pieces is None else pieces.columns(pieces.largest)
     table, constants = brought(model, data, constants or {}, missing, minibatch=asked.batches is not None)
     keep = settled(keep, model, table, constants)
     run = prepared(model, table, method, asked, keep, constants, init, pieces)
@@ -220,7 +220,7 @@ def resume(
             )
         asked = asked._replace(num_draws=num_draws)
     pieces = data if isinstance(data, Pieces) else None
-    data = data if pieces is None else pieces.columns(0)
+    data = data if pieces is None else pieces.columns(pieces.largest)
     table, constants = brought(model, data, constants or {}, asked.missing, minibatch=asked.batches is not None)
     kept = keep_of(record, None if keep is None else settled(as_keep(keep), model, table, constants))
     run = prepared(model, table, method, asked, kept, constants, opened.init, pieces)

@@ -29,6 +29,7 @@ from langevin.models.build import target_of
 from langevin.models.joint import Joint
 from langevin.models.networks.keeping import Outputs, source_of_network
 from langevin.models.networks.network import Network
+from langevin.models.piecewise import as_taken
 from langevin.models.program import Noncentred
 from langevin.naming import Names, names_of
 from langevin.posterior import Posterior
@@ -270,23 +271,23 @@ def prepared(
         keep: What is kept of a draw.
         constants: Arguments of the program that are passed whole.
         init: An earlier fit to start from, or its flat positions.
-        pieces: All rows, if they are read in pieces; the table then is the first piece.
+        pieces: All rows, if they are read in pieces; the table then is the largest piece.
 
     Raises:
         LangevinError: A sentence, if something does not go together.
     """
     needs, batches = method.needs, asked.batches
-    if pieces is not None and (needs.in_memory or batches is None):
-        what = "holds all rows in memory" if needs.in_memory else "needs a `batch_size` for rows that come in pieces"
-        raise SettingError(f"`{type(method).__name__}` {what}. lv.CAVI with `batch_size` takes lv.Pieces.")
+    if pieces is not None:
+        pieces = _pieces_for(method, pieces, model, table, constants, asked)
     if batches is not None:
         if needs.minibatches == "none":
             raise SettingError(
                 f"`{type(method).__name__}` takes all rows in every step: leave `batch_size` out. For minibatches "
                 "there are 'sgld', 'sghmc' and their kin."
             )
-        batches.check(table.num_rows)
-        batches = batches.resolved(table.num_rows, needs.minibatches == "independent")
+        num_rows = table.num_rows if pieces is None else pieces.num_rows // pieces.num_blocks
+        batches.check(num_rows)
+        batches = batches.resolved(num_rows, needs.minibatches == "independent")
     plan = _plan(method, asked, batches, keep, model.num_weights if isinstance(model, Network) else 0)
     plan = plan._replace(pieces=pieces)
     method.check(plan)
@@ -315,6 +316,22 @@ def prepared(
     in_double = asked.collapse and isinstance(target, Posterior)
     engine = DoubleEngine(method.engine, target, plan) if in_double else method.engine(target, plan)
     return Run(asked, table, constants, method, target, plan, engine, model, names)
+
+
+def _pieces_for(
+    method: Method, pieces: Pieces, model: Any, largest: Table, constants: Mapping[str, Any], asked: Asked
+) -> Pieces:
+    """The pieces as the program takes them, for a method that can."""
+    needs = method.needs
+    if needs.in_memory or asked.batches is None:
+        what = "holds all rows in memory" if needs.in_memory else "needs a `batch_size` for rows that come in pieces"
+        raise SettingError(f"`{type(method).__name__}` {what}. lv.CAVI with `batch_size` takes lv.Pieces.")
+    if asked.missing != "error":
+        raise SettingError(
+            f"`missing={asked.missing!r}` is not for rows that come in pieces, whose `sizes` must be right. Leave rows "
+            "out in `read`."
+        )
+    return as_taken(pieces, model, largest, constants, asked.rows, needs)
 
 
 def _collapsed(model: Any, table: Table, constants: Mapping[str, Any], asked: Asked) -> Any:

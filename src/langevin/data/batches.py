@@ -134,12 +134,14 @@ class Layout:
 
     Attributes:
         num_rows: How many rows there are.
+        num_steps: How many steps a pass has.
     """
 
     def __init__(self, batches: Batches, data: Batch, seed: Seed) -> None:
         self._columns = {name: np.asarray(column) for name, column in data.items()}
         self.num_rows = len(next(iter(self._columns.values())))
         self._batches, self._seed = batches, seed
+        self.num_steps = batches.num_slices(self.num_rows)
         self._number, self._data = -1, data
 
     def at(self, step: int) -> tuple[Batch, int]:

@@ -188,7 +188,7 @@ class CoordinateEngine:
         batches, layout, step = self._plan.batches, self._layout, state["sweep"]
         assert batches is not None
         assert layout is not None
-        slices = batches.num_slices(self._joint.num_data)
+        slices = layout.num_steps
         passes = self._method.num_sweeps or max(PASSES, -(-LEAST_STEPS // slices))
         most = passes * slices
         data, left = layout.at(step)
