@@ -12,9 +12,11 @@ import itertools
 import resource
 import statistics
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import machine
@@ -308,16 +310,35 @@ def sklearn_topics(num_sweeps: int, repeats: int) -> dict:
     return {"cold": cold, "warm": warm, "bound": bound_of_topics(counts, theta, fit.components_)}
 
 
-def tall(num_rows: int, batch_size: int, num_sweeps: int) -> dict:
-    """One fit of the mixture on minibatches, or on all rows if `batch_size` is 0."""
+def tall(num_rows: int, batch_size: int, num_sweeps: int, in_pieces: int = 0) -> dict:
+    """One fit of the mixture on minibatches, of a Parquet file where asked; on all rows if `batch_size` is 0."""
     warnings.simplefilter("ignore")
     x = points(num_rows, 1)
+    import langevin as lv
+
+    with tempfile.TemporaryDirectory() as folder:
+        data: Any = {"x": x}
+        if in_pieces:
+            data = lv.Pieces.parquet(_written(x, Path(folder) / "rows.parquet"))
+        return _fitted_tall(x, data, batch_size, num_sweeps)
+
+
+def _written(x: np.ndarray, path: Path) -> Path:
+    """The rows as a file, in row groups of pyarrow's own size."""
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    parquet.write_table(arrow.table({"x": x}), path)
+    return path
+
+
+def _fitted_tall(x: np.ndarray, data: Any, batch_size: int, num_sweeps: int) -> dict:
     import langevin as lv
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
     method = lv.CAVI(num_sweeps=num_sweeps or None)
-    fit = lv.fit(mixture, {"x": x}, method, batch_size=batch_size or None, num_draws=1, num_chains=1, progress=False)
+    fit = lv.fit(mixture, data, method, batch_size=batch_size or None, num_draws=1, num_chains=1, progress=False)
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return {"seconds": seconds, "megabytes": peak / 1024, "bound": bound_of_mixture(x, parameters_of(fit))}
@@ -390,6 +411,7 @@ def measure(quick: bool) -> dict:
             "num_rows": many,
             "batch_size": batch_size,
             "stochastic": _taken("tall", many, batch_size, 0),
+            "pieces": _taken("tall", many, batch_size, 0, 1),
             "batch": _taken("tall", many, 0, 60),
         },
         "all": every | {"topics": list(topics.values())},

@@ -70,15 +70,19 @@ several times in a sweep. The bound is one function of both fits' concentrations
 
 def _tall(figures: dict) -> str:
     found = figures["tall"]
-    names = {"stochastic": f"minibatches of {found['batch_size']:,}", "batch": "all rows in each sweep"}
+    names = {
+        "stochastic": f"minibatches of {found['batch_size']:,}",
+        "pieces": "the same, of a Parquet file that is read in pieces",
+        "batch": "all rows in each sweep",
+    }
     rows = [
         [name, f"{found[key]['seconds']:.0f}", f"{found[key]['megabytes']:,.0f}", f"{found[key]['bound']:,.0f}"]
         for key, name in names.items()
     ]
-    gap = 100 * (found["batch"]["bound"] - found["stochastic"]["bound"]) / abs(found["batch"]["bound"])
-    word = "below" if gap >= 0 else "above"
+    best = found["batch"]["bound"]
+    apart = [f"{100 * (found[key]['bound'] / best - 1):+.4f} %" for key in ("stochastic", "pieces")]
     return f"""The mixture in one dimension on {found["num_rows"]:,} rows, in a fresh process, compilation included;
-memory is the rise of the peak over what the rows and imports took. The bound is over all rows, by one function: that
-of the minibatches is {abs(gap):.4f} % {word} the other.
+memory is the rise of the peak over what the rows and imports took. The bound is over all rows, by one function: those
+of minibatches are {" and ".join(apart)} of its size away from that of the sweeps over all rows (+ is worse).
 
 {table(["", "seconds", "megabytes", "bound"], rows)}"""
