@@ -22,19 +22,18 @@ from langevin.conjugacy.families import CategoricalChain
 Blocked = dict[str, dict[str, jax.Array]]
 
 
-def statistics(conditionals: Conditionals, spread: float, generator: np.random.Generator, kind: int) -> Blocked:
-    """Statistics of random values; of labels as `labels` says.
+def statistics(conditionals: Conditionals, spread: float, generator: np.random.Generator) -> Blocked:
+    """Statistics of random values; of labels, random probabilities.
 
     Args:
         conditionals: Of the program.
         spread: The variance of what is observed.
         generator: Of random numbers.
-        kind: The number of the start.
     """
     found: Blocked = {}
     for block in conditionals.blocks:
         if block.values:
-            found[block.name] = labels(block, generator, kind)
+            found[block.name] = labels(block, generator)
             continue
         own = {name: value(conditionals, name, spread, generator) for name in block.sites}
         found[block.name] = block.family.statistics(block.to_value(own))
@@ -48,20 +47,9 @@ def value(conditionals: Conditionals, name: str, spread: float, generator: np.ra
     return found if power is None else found * spread ** (-1 / power)
 
 
-def labels(block: Block, generator: np.random.Generator, kind: int) -> dict[str, Any]:
-    """Statistics of labels to begin with.
-
-    Of even kinds each value has one element of its own, chosen at random, and no other counts: what belongs to a value
-    begins at one observation. Of odd kinds every element has random probabilities.
-    """
-    like = block.family.like()["onehot"]
-    num_values, rest = like.shape[0], like.shape[1:]
-    size = int(np.prod(rest, dtype=np.int64))
-    if kind % 2 == 0 and size >= num_values and not isinstance(block.family, CategoricalChain):
-        onehot = np.zeros((num_values, size))
-        onehot[np.arange(num_values), generator.choice(size, num_values, replace=False)] = 1.0
-        return {"onehot": onehot.reshape(like.shape)}
-    raw = generator.standard_exponential(like.shape)
+def labels(block: Block, generator: np.random.Generator) -> dict[str, Any]:
+    """Statistics of labels to begin with: every element has random probabilities."""
+    raw = generator.standard_exponential(block.family.like()["onehot"].shape)
     onehot = raw / raw.sum(axis=0)
     if not isinstance(block.family, CategoricalChain):
         return {"onehot": onehot}

@@ -1,6 +1,6 @@
 """The engine of coordinate ascent: from starts to a maximum of the bound, and draws from q.
 
-Phases: "search" (a few sweeps from every start, side by side), "ascent" (sweeps from the best, until less than the
+Phases: "seeding" and "search" (see `engines.searching`), "ascent" (sweeps from the best start, until less than the
 tolerance is left to gain; or steps on minibatches), and "drawing", in blocks of draws. All of it is computed in double
 precision.
 """
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from langevin.conjugacy import ascent, starting
+from langevin.conjugacy import ascent
 from langevin.conjugacy.ascent import Climb
 from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Chunk, Group, Outcome, Plan, State
@@ -22,6 +22,7 @@ from langevin.data.pieces import LayoutOfPieces
 from langevin.engines.double import as_double
 from langevin.engines.drawing import ratios_of
 from langevin.engines.given import Drawn, Reports
+from langevin.engines.searching import Search
 from langevin.errors import SamplingError
 from langevin.models.joint import Joint
 from langevin.run.compilation import Programs, import_beside, run
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from langevin.methods.conjugate import CAVI
 
 MOST_A_CHUNK, MOST_SWEEPS = 256, 20_000
-SWEEPS_OF_SEARCH, SWEEPS_OF_BATCH = 20, 100
-# Starts where labels can be exchanged: so many, as far as their statistics do not become larger than this.
-RESTARTS, LEAST_RESTARTS, MOST_SEARCHED = 30, 2, 4_000_000
-MOST_SIDE_BY_SIDE = 4_000_000
 LEAST_STEPS, PASSES = 2000, 2
 
 
@@ -54,10 +51,10 @@ class CoordinateEngine:
         num_rows = target.num_data if plan.batches is None else plan.batches.size
         with jax.enable_x64(True):
             self._conditionals = Conditionals(target, num_rows, None, method.blocks, method.logistic)
-            self._spread = self._conditionals.check(plan.seed.child("check"), as_double(self._some_rows(num_rows)))
+            spread = self._conditionals.check(plan.seed.child("check"), as_double(self._some_rows(num_rows)))
+            self._search = Search(method, target, plan, self._conditionals, spread)
         self._programs = Programs(lambda: None, self._conditionals.largest)
         self._reports = Reports(self._conditionals, plan)
-        self._num_restarts = self._restarts()
         with jax.enable_x64(True):
             first = {name: self._like(name) for name in self._drawn_blocks}
             self._reports.prepare(self._programs, first, self._joint.rows)
@@ -69,25 +66,29 @@ class CoordinateEngine:
 
     def begin(self) -> State:
         """Starts that nothing is known of."""
-        search = self._num_restarts > 1 and self._layout is None
-        climb = self._starts() if search else jax.tree.map(lambda leaf: leaf[0], self._starts())
-        return {
-            "phase": "search" if search else "ascent",
+        with jax.enable_x64(True):
+            climb = self._search.begin()
+        state: State = {
+            "phase": "seeding",
             "climb": climb._asdict(),
             "mean": None,
             "sweep": 0,
             "bounds": np.zeros(0),
-            "searched": np.zeros((self._num_restarts if search else 0, 0)),
+            "searched": np.zeros((self._search.num_restarts, 0)),
             "best": 0,
             "drawn": 0,
             "judged": np.zeros((2, 0)),
         }
+        return state if self._search.has_labels else self._seeded(state)
 
     def advance(self, state: State, limit: int) -> tuple[State, Chunk]:
         """At most so many sweeps, or steps on minibatches; of the draws, a block."""
         with jax.enable_x64(True):
+            if state["phase"] == "seeding":
+                climb = self._search.seeded(self._programs, Climb(**state["climb"]))
+                return self._seeded(state | {"climb": climb._asdict()}), Chunk("seeding", 1, 1, 1)
             if state["phase"] == "search":
-                return self._search(state, limit)
+                return self._sweep_starts(state, limit)
             if state["phase"] == "ascent":
                 return self._step(state, limit) if self._layout is not None else self._ascend(state, limit)
             return self._draw(state)
@@ -134,39 +135,51 @@ class CoordinateEngine:
     def fingerprint(self) -> str:
         """A digest of a sweep."""
         with jax.enable_x64(True):
-            climb = jax.tree.map(lambda leaf: leaf[0], self._starts())
+            blank = {block.name: ascent.blank(block) for block in self._conditionals.blocks}
+            climb = ascent.begun(jax.tree.map(np.asarray, blank), self._conditionals)
             batch = self._some_rows(self._joint.num_data if self._plan.batches is None else self._plan.batches.size)
             return self._programs.digest(_swept, self._conditionals, batch, climb, np.ones((), np.int32), 1.0)
 
     # The phases.
 
-    def _search(self, state: State, limit: int) -> tuple[State, Chunk]:
-        climb, count = Climb(**state["climb"]), min(limit, SWEEPS_OF_SEARCH - state["sweep"])
-        static = _Restarts(self._conditionals, self._side_by_side, SWEEPS_OF_SEARCH)
-        arguments = self._joint.rows, climb, np.asarray(count, np.int32), self._tolerance
-        climb, bounds, _ = jax.tree.map(np.asarray, self._programs(_searched, static, *arguments))
-        sweep = state["sweep"] + count
+    def _seeded(self, state: State) -> State:
+        """The state before the search; of one start that sees all rows there is none."""
+        if self._search.num_restarts > 1 or self._search.on_sample:
+            return state | {"phase": "search"}
+        climb = jax.tree.map(lambda leaf: leaf[0], Climb(**state["climb"]))
+        return state | {"climb": climb._asdict(), "phase": "ascent"}
+
+    def _sweep_starts(self, state: State, limit: int) -> tuple[State, Chunk]:
+        climb, total = Climb(**state["climb"]), self._search.num_sweeps
+        count = min(limit, total - state["sweep"])
+        tolerance = self._method.tolerance if self._search.on_sample else self._tolerance
+        climb, bounds = self._search.searched(self._programs, climb, count, tolerance)
         # A start that has settled stays where it is.
-        bounds = np.where(np.isnan(bounds), climb.last[:, -1:], bounds)[:, :count]
-        state = state | {
-            "climb": climb._asdict(),
-            "sweep": sweep,
-            "searched": np.concatenate([state["searched"], bounds], axis=1),
-        }
+        bounds = np.where(np.isnan(bounds), climb.last[:, -1:], bounds)
+        settled = self._search.on_sample and climb.settled.all()
+        sweep = total if settled else state["sweep"] + count
+        searched = np.concatenate([state["searched"], bounds], axis=1)
+        state = state | {"climb": climb._asdict(), "sweep": sweep, "searched": searched}
         shown = {"bound": float(np.nanmax(climb.last[:, -1]))}
-        chunk = Chunk("search", count, sweep, SWEEPS_OF_SEARCH, shown, later=SWEEPS_OF_SEARCH)
-        if sweep < SWEEPS_OF_SEARCH:
-            return state, chunk
-        return state | self._chosen(state) | {"phase": "ascent"}, chunk
+        chunk = Chunk("search", count, sweep, total, shown, later=total)
+        return (state | self._chosen(state) | {"phase": "ascent"} if sweep >= total else state), chunk
 
     def _chosen(self, state: State) -> State:
         """The start with the highest bound."""
         climb = Climb(**state["climb"])
         if not climb.proper.any():
-            raise self._improper(jax.tree.map(lambda leaf: leaf[0], climb))
+            raise self._improper(self._search.conditionals, jax.tree.map(lambda leaf: leaf[0], climb))
         best = int(np.argmax(np.where(climb.proper, climb.last[:, -1], -np.inf)))
-        climb = jax.tree.map(lambda leaf: leaf[best], climb)
-        return {"climb": climb._asdict(), "best": best, "bounds": state["searched"][best]}
+        climb, bounds = jax.tree.map(lambda leaf: leaf[best], climb), state["searched"][best]
+        if not self._search.on_sample:
+            return {"climb": climb._asdict(), "best": best, "bounds": bounds}
+        if self._layout is None:
+            climb = self._search.taken_over(self._programs, climb, self._joint.rows)
+        else:
+            shared = {block.name: climb.naturals[block.name] for block in self._global}
+            climb = ascent.begun({}, self._conditionals)
+            climb = climb._replace(naturals=climb.naturals | shared)
+        return {"climb": climb._asdict(), "best": best, "sweep": 0}
 
     def _ascend(self, state: State, limit: int) -> tuple[State, Chunk]:
         most = self._method.num_sweeps or MOST_SWEEPS
@@ -174,7 +187,7 @@ class CoordinateEngine:
         arguments = self._joint.rows, climb, np.asarray(count, np.int32), self._tolerance
         climb, bounds, done = jax.tree.map(np.asarray, self._programs(_swept, self._conditionals, *arguments))
         if not climb.proper:
-            raise self._improper(climb)
+            raise self._improper(self._conditionals, climb)
         sweep = state["sweep"] + int(done)
         state = state | {
             "climb": climb._asdict(),
@@ -195,8 +208,6 @@ class CoordinateEngine:
         count = max(min(limit, MOST_A_CHUNK, most - step, left), 0)
         climb = Climb(**state["climb"])
         naturals = {block.name: climb.naturals[block.name] for block in self._global}
-        if step == 0:
-            naturals = self._first_naturals(data)
         static = _Steps(self._conditionals, batches, layout.num_rows)
         # The mean is over whole passes, in which all rows count alike.
         last = passes // 2 * slices or most // 2
@@ -210,7 +221,7 @@ class CoordinateEngine:
         bounds = bounds[:count]
         climb = climb._replace(naturals=naturals, last=bounds[-3:] if count >= 3 else climb.last, proper=proper)
         if not proper:
-            raise self._improper(climb)
+            raise self._improper(self._conditionals, climb)
         state = state | {
             "climb": climb._asdict(),
             "mean": None if is_over else mean,
@@ -219,20 +230,6 @@ class CoordinateEngine:
         }
         chunk = Chunk("ascent", max(count, 1), step + count, most, {"bound": float(np.mean(bounds[-20:]))})
         return (state | {"phase": "drawing"} if is_over else state), chunk
-
-    def _first_naturals(self, data: Any) -> dict[str, Any]:
-        """Those of the best of some ascents on one minibatch as if it were all: there labels find their places."""
-        batches = self._plan.batches
-        assert batches is not None
-        batch = jax.tree.map(lambda leaf: leaf[: batches.size], data)
-        static = _Restarts(self._conditionals, self._side_by_side, SWEEPS_OF_BATCH)
-        arguments = batch, self._starts(), np.asarray(SWEEPS_OF_BATCH, np.int32), self._method.tolerance
-        found = jax.tree.map(np.asarray, self._programs(_searched, static, *arguments)[0])
-        best = int(np.argmax(np.where(found.proper, found.last[:, -1], -np.inf)))
-        found = jax.tree.map(lambda leaf: leaf[best], found)
-        if not found.proper:
-            raise self._improper(found)
-        return {block.name: found.naturals[block.name] for block in self._global}
 
     def _draw(self, state: State) -> tuple[State, Chunk]:
         num_draws = self._plan.num_draws
@@ -270,38 +267,11 @@ class CoordinateEngine:
     def _tolerance(self) -> float:
         return self._method.tolerance if self._method.num_sweeps is None else 0.0
 
-    @property
-    def _elements(self) -> int:
-        likes = [block.family.like() for block in self._conditionals.blocks]
-        return sum(int(np.prod(leaf.shape)) for like in likes for leaf in like.values())
-
-    @property
-    def _side_by_side(self) -> bool:
-        return self._num_restarts * self._elements <= MOST_SIDE_BY_SIDE
-
-    def _restarts(self) -> int:
-        if self._method.num_restarts is not None:
-            return self._method.num_restarts
-        if not any(block.values for block in self._conditionals.blocks):
-            return 1
-        return int(np.clip(MOST_SEARCHED // max(self._elements, 1), LEAST_RESTARTS, RESTARTS))
-
-    def _starts(self) -> Climb:
-        starts = [self._begun(kind) for kind in range(self._num_restarts)]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
-
-    def _begun(self, kind: int) -> Climb:
-        generator = self._plan.seed.child("starts").generator(kind)
-        with jax.enable_x64(True):
-            return ascent.begun(
-                starting.statistics(self._conditionals, self._spread, generator, kind), self._conditionals
-            )
-
     def _some_rows(self, count: int) -> Any:
         return jax.tree.map(lambda leaf: leaf[:count], self._joint.data) if self._joint.num_data else self._joint.data
 
-    def _improper(self, climb: Climb) -> SamplingError:
-        for block in self._conditionals.blocks:
+    def _improper(self, conditionals: Conditionals, climb: Climb) -> SamplingError:
+        for block in conditionals.blocks:
             with jax.enable_x64(True):
                 if not bool(block.family.proper(climb.naturals[block.name])):
                     listed = " and ".join(map(repr, block.sites))
@@ -318,12 +288,6 @@ class CoordinateEngine:
         joint = f" Jointly Gaussian are {'; '.join(names)}." if names else ""
         augmented = self._method.logistic is not None
         return joint.strip() + (" Logistic likelihoods are bounded by auxiliary variables." if augmented else "")
-
-
-class _Restarts(NamedTuple):
-    conditionals: Conditionals
-    side_by_side: bool
-    most: int
 
 
 class _Steps(NamedTuple):
@@ -344,15 +308,6 @@ def _layout(target: Joint, plan: Plan) -> Layout | LayoutOfPieces | None:
 def _swept(conditionals: Conditionals, rows: Any, climb: Climb, count: Any, tolerance: Any) -> Any:
     equations = conditionals.at(as_double(rows))
     return ascent.climbed(conditionals, climb, equations, count, MOST_A_CHUNK, tolerance)
-
-
-def _searched(static: _Restarts, rows: Any, climbs: Climb, count: Any, tolerance: Any) -> Any:
-    equations = static.conditionals.at(as_double(rows), as_all=True)
-
-    def one(climb: Climb) -> Any:
-        return ascent.climbed(static.conditionals, climb, equations, count, static.most, tolerance)
-
-    return jax.vmap(one)(climbs) if static.side_by_side else jax.lax.map(one, climbs)
 
 
 def _stepped(

@@ -22,7 +22,7 @@ from langevin.engines import summit
 from langevin.errors import SamplingError
 from langevin.geometry.finding import Found
 from langevin.geometry.starts import flattened, starting_at, unflattened
-from langevin.posterior import Posterior
+from langevin.posterior import Posterior, num_rows
 from langevin.run.compilation import Programs
 from langevin.run.gist import gist_of_density
 from langevin.variational import marginal as nesting
@@ -164,7 +164,8 @@ class PiecedEngine:
 
     def _value(self, start: Start, point: np.ndarray, pieces: Any) -> tuple[float, np.ndarray]:
         """The bound from some pieces, scaled, and its gradient."""
-        value, gradient = self._programs(_value, None, self._with(start), self._tree(point), pieces)
+        count = num_rows(pieces)  # A program is for one number of pieces: some, and then all.
+        value, gradient = self._programs(_value, count, self._with(start), self._tree(point), pieces)
         return float(value), flattened(jax.tree.map(np.asarray, gradient)).astype(np.float64)
 
     def _at(self, start: Start, point: np.ndarray) -> Start:
@@ -181,7 +182,7 @@ class PiecedEngine:
         return unflattened(self._others, point)
 
 
-def _value(_: None, target: Posterior, others: Position, pieces: Any) -> Any:
+def _value(_: int, target: Posterior, others: Position, pieces: Any) -> Any:
     return jax.value_and_grad(target.log_density)(others, pieces)
 
 
