@@ -8,6 +8,7 @@ ascent on both is the bound of Jaakkola and Jordan (2000).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from jax.scipy.special import gammaln
 from langevin.conjugacy import polynomial as poly
 from langevin.conjugacy.latents import support_name
 from langevin.models import outline
+from langevin.models.joint import Joint
 from langevin.posterior import Batch
 from langevin.run.compilation import prepared
 
@@ -51,7 +53,7 @@ def compared(
     given the rest, at which the bound of Jaakkola and Jordan is tight. Last, the variance of the real numbers that are
     observed, of several sites the geometric mean.
     """
-    joint, latents = conditionals.joint, conditionals.latents
+    joint, latents = _with_wide_constants(conditionals.joint), conditionals.latents
     hidden = {auxiliary(name) for name in joint.observed}
 
     def both(drawn: Any, batch: Batch) -> Any:
@@ -104,6 +106,14 @@ def _mean(spreads: np.ndarray) -> float:
 def _widened(leaf: Any) -> Any:
     """Whole numbers as long as floating-point ones are: of short ones JAX computes functions in single precision."""
     return leaf.astype(int) if jnp.issubdtype(jnp.result_type(leaf), jnp.integer) else leaf
+
+
+def _with_wide_constants(joint: Joint) -> Joint:
+    wide = {
+        name: _widened(value) if isinstance(value, np.ndarray) else value
+        for name, value in joint.program.constants.items()
+    }
+    return dataclasses.replace(joint, program=dataclasses.replace(joint.program, constants=wide))
 
 
 def random_value(latent: Any, generator: np.random.Generator) -> np.ndarray:

@@ -105,10 +105,15 @@ class Reader:
 
     @property
     def has_single(self) -> bool:
-        """Whether anything that the program computes is in single precision."""
+        """Whether anything that the program computes is in single precision.
+
+        Of short whole numbers JAX computes functions in it, such as the log-gamma function of a number of trials.
+        """
         jaxpr = self._jaxpr.jaxpr
         made = (variable for equation in jaxpr.eqns for variable in equation.outvars)
-        return any(variable.aval.dtype == jnp.float32 for variable in (*jaxpr.constvars, *made))
+        if any(variable.aval.dtype == jnp.float32 for variable in (*jaxpr.constvars, *made)):
+            return True
+        return any(variable.aval.dtype == jnp.int32 for variable in jaxpr.constvars)
 
     def _traced(self, like: dict[str, Any], batch: Batch) -> Any:
         """The program as a jaxpr.
@@ -150,7 +155,8 @@ class Reader:
             else:
                 symbols[name] = poly.variable(name, latent.shape, positive=latent.support in POSITIVE)
         leaves = jax.tree.leaves((symbols, batch, self._joint.fixed), is_leaf=poly.is_symbolic)
-        outputs = iter(Interpreter().run(self._jaxpr, leaves))
+        typed = map(_as_traced, leaves, self._jaxpr.in_avals)
+        outputs = iter(Interpreter().run(self._jaxpr, list(typed)))
         statements = []
         for site in self._sites:
             given = {name: next(outputs) for name in site.given}
@@ -401,7 +407,17 @@ def _floats(value: Any) -> Any:
 
 
 def _abstract(joint: Joint, count: int) -> Batch:
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), joint.data)
+    """So many rows, in the precision in which statements are computed of them."""
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), _precise(a.dtype)), joint.data)
+
+
+def _as_traced(leaf: Any, like: Any) -> Any:
+    """Numbers in the type that they had when the program was read: its primitives take no other."""
+    return leaf if poly.is_symbolic(leaf) or leaf.dtype == like.dtype else leaf.astype(like.dtype)
+
+
+def _precise(dtype: Any) -> Any:
+    return jnp.result_type(float) if jnp.issubdtype(dtype, jnp.floating) else dtype
 
 
 def _event_axes(site: dict[str, Any], key: str, static: Site) -> int:
