@@ -18,6 +18,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from langevin.conjugacy import polynomial as poly
+from langevin.conjugacy.densities import IMPOSSIBLE
 from langevin.conjugacy.latents import support_name
 from langevin.models import outline
 from langevin.models.joint import Joint
@@ -73,18 +74,20 @@ def compared(
                 extra = extra + family.entropy(eta)
         own = equations.log_joint(statistics) + extra
         trace = joint.trace(joint.function, jax.tree.map(_widened, batch), drawn, jax.random.key(0))
-        terms = [
-            jnp.sum(joint.scale(site, batch) * outline.unscaled_log_prob(site))
-            for site in trace.values()
-            if site["type"] == "sample"
-        ]
+        terms, sizes = [], []
+        for site in trace.values():
+            if site["type"] == "sample":
+                parts = joint.scale(site, batch) * outline.unscaled_log_prob(site)
+                # What is impossible counts by a number of our own.
+                out = jnp.isneginf(parts)
+                terms.append(jnp.sum(jnp.where(out, joint.scale(site, batch) * IMPOSSIBLE, parts)))
+                sizes.append(jnp.abs(jnp.sum(jnp.where(out, 0.0, parts))))
         spreads = [
             jnp.nanvar(jnp.asarray(site["value"], own.dtype))
             for site in trace.values()
             if site["type"] == "sample" and site["is_observed"] and support_name(site["fn"], False) == "real"
         ]
-        terms = jnp.stack(terms)
-        return own - terms.sum(), jnp.abs(terms).sum(), own, jnp.stack([jnp.ones(()), *spreads])
+        return own - sum(terms), sum(sizes, jnp.zeros(())), own, jnp.stack([jnp.ones(()), *spreads])
 
     def random() -> dict[str, Any]:
         return {name: random_value(latent, generator) for name, latent in latents.items() if name not in hidden}

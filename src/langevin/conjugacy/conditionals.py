@@ -26,6 +26,7 @@ from langevin.conjugacy.blocks import Block
 from langevin.conjugacy.expectation import Product, Statistics, products, terms_of, total
 from langevin.conjugacy.families import Family
 from langevin.conjugacy.latents import Latent
+from langevin.conjugacy.numbers import abstract
 from langevin.conjugacy.partition import partition
 from langevin.conjugacy.reading import Reader
 from langevin.conjugacy.writing import Writer
@@ -86,7 +87,7 @@ class Conditionals:
             found.append(partition(chosen, statements, blocks, self._reader.augmented, together))
             return 0
 
-        jax.eval_shape(find, self._like(num_rows), self._reader.like_given)
+        jax.eval_shape(find, abstract(joint, num_rows), self._reader.like_given)
         self.blocks = _in_order(found[0])
         self.precisions = _precisions(self.blocks, scaling)
         self.block_of = {site: block.name for block in self.blocks for site in block.sites}
@@ -135,9 +136,6 @@ class Conditionals:
 
     def _block(self, name: str) -> Block:
         return next(block for block in self.blocks if block.name == name)
-
-    def _like(self, count: int) -> Batch:
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), self.joint.data)
 
     def statistics(self, values: Mapping[str, Any]) -> dict[str, dict[str, jax.Array]]:
         """The statistics of all blocks at values of their sites."""
