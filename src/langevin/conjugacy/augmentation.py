@@ -22,7 +22,7 @@ from langevin.conjugacy.densities import IMPOSSIBLE
 from langevin.conjugacy.latents import support_name
 from langevin.models import outline
 from langevin.models.joint import Joint
-from langevin.posterior import Batch
+from langevin.posterior import Batch, num_rows
 from langevin.run.compilation import prepared
 
 if TYPE_CHECKING:
@@ -69,10 +69,12 @@ def compared(
             if set(block.sites) & hidden:
                 blank = {name: jnp.zeros(like.shape, like.dtype) for name, like in block.family.like().items()}
                 eta = equations.natural(block.name, {**statistics, block.name: blank})
+                scale = joint.num_data / num_rows(batch) if block.local else 1.0
+                own = jax.tree.map(lambda leaf, scale=scale: leaf / scale, eta)
                 family = equations.families[block.name]
-                statistics[block.name] = family.expected(eta)
-                extra = extra + family.entropy(eta)
-        own = equations.log_joint(statistics) + extra
+                statistics[block.name] = family.expected(own)
+                extra = extra + family.entropy(own) * scale
+        value = equations.log_joint(statistics) + extra
         trace = joint.trace(joint.function, jax.tree.map(_widened, batch), drawn, jax.random.key(0))
         terms, sizes = [], []
         for site in trace.values():
@@ -83,11 +85,11 @@ def compared(
                 terms.append(jnp.sum(jnp.where(out, joint.scale(site, batch) * IMPOSSIBLE, parts)))
                 sizes.append(jnp.abs(jnp.sum(jnp.where(out, 0.0, parts))))
         spreads = [
-            jnp.nanvar(jnp.asarray(site["value"], own.dtype))
+            jnp.nanvar(jnp.asarray(site["value"], value.dtype))
             for site in trace.values()
             if site["type"] == "sample" and site["is_observed"] and support_name(site["fn"], False) == "real"
         ]
-        return own - sum(terms), sum(sizes, jnp.zeros(())), own, jnp.stack([jnp.ones(()), *spreads])
+        return value - sum(terms), sum(sizes, jnp.zeros(())), value, jnp.stack([jnp.ones(()), *spreads])
 
     def random() -> dict[str, Any]:
         return {name: random_value(latent, generator) for name, latent in latents.items() if name not in hidden}

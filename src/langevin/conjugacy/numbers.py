@@ -19,7 +19,8 @@ def abstract(joint: Joint, count: int) -> Batch:
 
 def as_traced(leaf: Any, like: Any) -> Any:
     """Numbers in the type that they had when the program was read: its primitives take no other."""
-    return leaf if is_symbolic(leaf) or leaf.dtype == like.dtype else leaf.astype(like.dtype)
+    dtype = jax.dtypes.canonicalize_dtype(like.dtype)
+    return leaf if is_symbolic(leaf) or leaf.dtype == dtype else leaf.astype(dtype)
 
 
 def without_gaps(value: Any) -> Any:

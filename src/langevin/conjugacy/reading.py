@@ -262,6 +262,12 @@ class Reader:
         for site in self._sites:
             if site.kind not in (dist.BernoulliLogits, dist.BinomialLogits) or site.name in self.latents:
                 continue
+            if "_scale" in site.given:
+                raise ModelError(
+                    f"Site {site.name!r} ({site.kind.__name__}) has the handler `scale`, and with it no auxiliary "
+                    "variables that are known. A row that counts several times is a binomial one: "
+                    "dist.Binomial(total_count, logits=...)."
+                )
             name = augmentation.auxiliary(site.name)
             shape = site.batch_shape
             self.augmented[name] = PolyaGamma(shape)
