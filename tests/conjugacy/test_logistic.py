@@ -75,3 +75,22 @@ def test_gibbs_draws_from_the_posterior():
     for moment, known in ((scaled, 0.0), (scaled**2, 1.0)):
         batches = moment.reshape(30, 100, 2).mean(1)
         assert np.all(np.abs(batches.mean(0) - known) < 4.5 * batches.std(0, ddof=1) / np.sqrt(30))
+
+
+def test_minibatches_have_the_same_optimum():
+    fit = lv.fit(binomial, DATA, lv.CAVI(logistic="polya-gamma"), batch_size=20, num_draws=2, **SETTINGS)
+    mean, covariance = jaakkola_jordan(**DATA)
+    sds = np.sqrt(np.diagonal(covariance))
+    q = fit.data_tree["parameters"]
+    assert np.abs(q["w.loc"].values - mean).max() < 0.1 * sds.min()
+    np.testing.assert_allclose(np.sqrt(np.diagonal(q["w.covariance_matrix"].values)), sds, rtol=0.03)
+
+
+def test_likelihoods_to_a_power_are_refused():
+    def twice(x, hits):
+        with numpyro.handlers.scale(scale=2.0):
+            bernoulli(x, hits)
+
+    data = {"x": X, "hits": np.minimum(DATA["hits"], 1)}
+    with pytest.raises(lv.ModelError, match="binomial one"):
+        lv.fit(twice, data, lv.Gibbs(logistic="polya-gamma"), **SETTINGS)

@@ -8,6 +8,7 @@ ascent on both is the bound of Jaakkola and Jordan (2000).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,11 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from langevin.conjugacy import polynomial as poly
+from langevin.conjugacy.densities import IMPOSSIBLE
 from langevin.conjugacy.latents import support_name
 from langevin.models import outline
-from langevin.posterior import Batch
+from langevin.models.joint import Joint
+from langevin.posterior import Batch, num_rows
 from langevin.run.compilation import prepared
 
 if TYPE_CHECKING:
@@ -51,7 +54,7 @@ def compared(
     given the rest, at which the bound of Jaakkola and Jordan is tight. Last, the variance of the real numbers that are
     observed, of several sites the geometric mean.
     """
-    joint, latents = conditionals.joint, conditionals.latents
+    joint, latents = _with_wide_constants(conditionals.joint), conditionals.latents
     hidden = {auxiliary(name) for name in joint.observed}
 
     def both(drawn: Any, batch: Batch) -> Any:
@@ -66,23 +69,27 @@ def compared(
             if set(block.sites) & hidden:
                 blank = {name: jnp.zeros(like.shape, like.dtype) for name, like in block.family.like().items()}
                 eta = equations.natural(block.name, {**statistics, block.name: blank})
+                scale = joint.num_data / num_rows(batch) if block.local else 1.0
+                own = jax.tree.map(lambda leaf, scale=scale: leaf / scale, eta)
                 family = equations.families[block.name]
-                statistics[block.name] = family.expected(eta)
-                extra = extra + family.entropy(eta)
-        own = equations.log_joint(statistics) + extra
+                statistics[block.name] = family.expected(own)
+                extra = extra + family.entropy(own) * scale
+        value = equations.log_joint(statistics) + extra
         trace = joint.trace(joint.function, jax.tree.map(_widened, batch), drawn, jax.random.key(0))
-        terms = [
-            jnp.sum(joint.scale(site, batch) * outline.unscaled_log_prob(site))
-            for site in trace.values()
-            if site["type"] == "sample"
-        ]
+        terms, sizes = [], []
+        for site in trace.values():
+            if site["type"] == "sample":
+                parts = joint.scale(site, batch) * outline.unscaled_log_prob(site)
+                # What is impossible counts by a number of our own.
+                out = jnp.isneginf(parts)
+                terms.append(jnp.sum(jnp.where(out, joint.scale(site, batch) * IMPOSSIBLE, parts)))
+                sizes.append(jnp.abs(jnp.sum(jnp.where(out, 0.0, parts))))
         spreads = [
-            jnp.nanvar(jnp.asarray(site["value"], own.dtype))
+            jnp.nanvar(jnp.asarray(site["value"], value.dtype))
             for site in trace.values()
             if site["type"] == "sample" and site["is_observed"] and support_name(site["fn"], False) == "real"
         ]
-        terms = jnp.stack(terms)
-        return own - terms.sum(), jnp.abs(terms).sum(), own, jnp.stack([jnp.ones(()), *spreads])
+        return value - sum(terms), sum(sizes, jnp.zeros(())), value, jnp.stack([jnp.ones(()), *spreads])
 
     def random() -> dict[str, Any]:
         return {name: random_value(latent, generator) for name, latent in latents.items() if name not in hidden}
@@ -104,6 +111,14 @@ def _mean(spreads: np.ndarray) -> float:
 def _widened(leaf: Any) -> Any:
     """Whole numbers as long as floating-point ones are: of short ones JAX computes functions in single precision."""
     return leaf.astype(int) if jnp.issubdtype(jnp.result_type(leaf), jnp.integer) else leaf
+
+
+def _with_wide_constants(joint: Joint) -> Joint:
+    wide = {
+        name: _widened(value) if isinstance(value, np.ndarray) else value
+        for name, value in joint.program.constants.items()
+    }
+    return dataclasses.replace(joint, program=dataclasses.replace(joint.program, constants=wide))
 
 
 def random_value(latent: Any, generator: np.random.Generator) -> np.ndarray:

@@ -26,6 +26,7 @@ from langevin.conjugacy.blocks import Block
 from langevin.conjugacy.expectation import Product, Statistics, products, terms_of, total
 from langevin.conjugacy.families import Family
 from langevin.conjugacy.latents import Latent
+from langevin.conjugacy.numbers import abstract
 from langevin.conjugacy.partition import partition
 from langevin.conjugacy.reading import Reader
 from langevin.conjugacy.writing import Writer
@@ -37,6 +38,9 @@ from langevin.run.seeds import Seed
 # How far the polynomial may be from what NumPyro says of the same point, relative to the sum of all sizes.
 # A program may hold constants in single precision, of which it computes functions in single precision.
 MOST_DIFFERENCE, WITH_SINGLE = {4: 1e-3, 8: 1e-8}, 1e-6
+# What is the same at all points, as normalisers of counts are, changes no conditional; in single precision it is the
+# difference of large numbers.
+CONSTANT_OF_SINGLE = 1e-3
 # At how many points: a label that is read wrongly may be right by chance at each of them. Fewer where each takes long.
 NUM_POINTS, NUM_POINTS_OF_MANY, MANY = 24, 6, 1_000_000
 # An update of one Gaussian takes the cube of its length.
@@ -83,7 +87,7 @@ class Conditionals:
             found.append(partition(chosen, statements, blocks, self._reader.augmented, together))
             return 0
 
-        jax.eval_shape(find, self._like(num_rows), self._reader.like_given)
+        jax.eval_shape(find, abstract(joint, num_rows), self._reader.like_given)
         self.blocks = _in_order(found[0])
         self.precisions = _precisions(self.blocks, scaling)
         self.block_of = {site: block.name for block in self.blocks for site in block.sites}
@@ -133,9 +137,6 @@ class Conditionals:
     def _block(self, name: str) -> Block:
         return next(block for block in self.blocks if block.name == name)
 
-    def _like(self, count: int) -> Batch:
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), self.joint.data)
-
     def statistics(self, values: Mapping[str, Any]) -> dict[str, dict[str, jax.Array]]:
         """The statistics of all blocks at values of their sites."""
         return {block.name: block.family.statistics(block.to_value(values)) for block in self.blocks}
@@ -152,8 +153,10 @@ class Conditionals:
         count = NUM_POINTS if self.largest <= MANY else NUM_POINTS_OF_MANY
         difference, size, dtype, spread = augmentation.compared(self, seed.generator(), batch, count)
         most = MOST_DIFFERENCE[dtype.itemsize]
+        constant = np.median(difference) if self._reader.has_single else 0.0
         most = max(most, WITH_SINGLE) if self._reader.has_single else most
-        if not np.all(np.abs(difference) <= most * (size + 1)):
+        varying = np.all(np.abs(difference - constant) <= most * (size + 1))
+        if not (varying and np.abs(constant) <= CONSTANT_OF_SINGLE * (np.median(size) + 1)):
             raise ModelError(
                 "The log-density that was read off the program is not the one that it computes (they differ by "
                 f"{np.max(np.abs(difference)):.3g}, or one is not finite). A label may be used outside of its element "

@@ -15,12 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, multigammaln, xlogy
 from numpyro import distributions as dist
+from numpyro.distributions.util import clamp_probs
 
 from langevin.conjugacy import polynomial as poly
 from langevin.conjugacy import shaping
 from langevin.conjugacy.polynomial import is_symbolic
 
 LOG_2_PI = math.log(2 * math.pi)
+# In place of the logarithm of 0, which an indicator may multiply by 0. A whole number, so that sums are exact.
+IMPOSSIBLE = -(2.0**24)
 
 
 class Density(NamedTuple):
@@ -102,6 +105,7 @@ def _uniform(value: Any, low: Any, high: Any) -> Any:
 
 def _bernoulli(value: Any, probs: Any) -> Any:
     if not is_symbolic(probs):
+        probs = clamp_probs(probs)
         return xlogy(value, probs) + xlogy(1 - value, 1 - probs)
     return poly.log(probs) * (value * 1.0) + poly.log(1.0 - probs) * (1.0 - value)
 
@@ -148,7 +152,8 @@ def _categorical(value: Any, probs: Any) -> Any:
         return poly.opaque(value.shape, [value], "a label that is itself computed from latent sites")
     index = value.astype(int)
     if not is_symbolic(probs):
-        logs = jnp.log(probs / jnp.sum(probs, axis=-1, keepdims=True))
+        shares = probs / jnp.sum(probs, axis=-1, keepdims=True)
+        logs = jnp.where(shares > 0, jnp.log(jnp.where(shares > 0, shares, 1.0)), IMPOSSIBLE)
         shape = np.broadcast_shapes(np.shape(index), logs.shape[:-1])
         logs = jnp.broadcast_to(logs, (*shape, logs.shape[-1]))
         return jnp.take_along_axis(logs, jnp.broadcast_to(index, shape)[..., None], -1)[..., 0]

@@ -378,6 +378,13 @@ def _refused(statement: Statement, sites: Sequence[str], reason: str, said: bool
     hint = ""
     if statement.distribution in ("BernoulliLogits", "BinomialLogits"):
         hint = ' Logistic likelihoods have conjugate sites with logistic="polya-gamma".'
+    elif statement.distribution in ("BernoulliProbs", "BinomialProbs") and "logistic" in reason:
+        hint = ' Give it logits=..., without the function; they have conjugate sites with logistic="polya-gamma".'
+    elif statement.distribution == "StudentT":
+        hint = (
+            ' Write it with a precision for each row: lam = numpyro.sample("lam", dist.Gamma(df / 2, df / 2)), and '
+            "dist.Normal(loc, scale / jnp.sqrt(lam))."
+        )
     elif statement.distribution.startswith("Mixture"):
         hint = ' Make the label of the mixture a site: numpyro.sample("z", dist.Categorical(probs)).'
     if "can be zero" in reason:

@@ -23,6 +23,7 @@ from langevin.conjugacy.families import PolyaGamma
 from langevin.conjugacy.indexing import At, Label, Taken
 from langevin.conjugacy.interpreter import Interpreter
 from langevin.conjugacy.latents import POSITIVE, Latent, constraint_of, peeled, support_name, values_of
+from langevin.conjugacy.numbers import abstract, as_traced, floats, without_gaps
 from langevin.conjugacy.polynomial import Opaque, Polynomial
 from langevin.conjugacy.stepping import FIRST, LATER, Inside, Unrolled
 from langevin.conjugacy.terms import INDICATOR, Factor, Term
@@ -99,16 +100,21 @@ class Reader:
         self._symbolic = tuple(self.latents) if symbolic is None else symbolic
         like = {name: self._like(latent) for name, latent in self.latents.items()}
         self.like_given = {name: like[name] for name in like if name not in self._symbolic}
-        batch = _abstract(joint, num_rows)
+        batch = abstract(joint, num_rows)
         self._jaxpr = self._traced(like, batch)
         self._augment()
 
     @property
     def has_single(self) -> bool:
-        """Whether anything that the program computes is in single precision."""
+        """Whether anything that the program computes is in single precision.
+
+        Of short whole numbers JAX computes functions in it, such as the log-gamma function of a number of trials.
+        """
         jaxpr = self._jaxpr.jaxpr
         made = (variable for equation in jaxpr.eqns for variable in equation.outvars)
-        return any(variable.aval.dtype == jnp.float32 for variable in (*jaxpr.constvars, *made))
+        if any(variable.aval.dtype == jnp.float32 for variable in (*jaxpr.constvars, *made)):
+            return True
+        return any(variable.aval.dtype == jnp.int32 for variable in jaxpr.constvars)
 
     def _traced(self, like: dict[str, Any], batch: Batch) -> Any:
         """The program as a jaxpr.
@@ -150,7 +156,8 @@ class Reader:
             else:
                 symbols[name] = poly.variable(name, latent.shape, positive=latent.support in POSITIVE)
         leaves = jax.tree.leaves((symbols, batch, self._joint.fixed), is_leaf=poly.is_symbolic)
-        outputs = iter(Interpreter().run(self._jaxpr, leaves))
+        typed = map(as_traced, leaves, self._jaxpr.in_avals)
+        outputs = iter(Interpreter().run(self._jaxpr, list(typed)))
         statements = []
         for site in self._sites:
             given = {name: next(outputs) for name in site.given}
@@ -165,14 +172,13 @@ class Reader:
         if SUM in given:
             array = given[SUM]
         else:
-            density = DENSITIES[site.kind]
             value = given.pop("value")
-            numbers = {key: _floats(argument) for key, argument in given.items()}
+            numbers = {key: floats(argument) for key, argument in given.items()}
             if augmentation.auxiliary(site.name) in self.augmented:
                 count = numbers.setdefault("total_count", np.ones(()))
                 array = self._augmented_density(site, value, numbers["logits"], count)
             else:
-                array = density.log_density(value, **numbers)
+                array = self._density_at(site, value if mask is None else without_gaps(value), numbers)
             shape = np.broadcast_shapes(np.shape(array), site.batch_shape)
             array = poly.broadcast_to(array, shape)
             if site.num_events:
@@ -182,6 +188,26 @@ class Reader:
                 weight = weight * 1.0 if not isinstance(weight, bool) else float(weight)
                 array = poly.multiply(array, weight)
         return Statement(site.name, name, self._summed(site, array), site.by_rows, count, site.kind in GAUSSIAN)
+
+    def _density_at(self, site: Site, value: Any, numbers: dict[str, Any]) -> Any:
+        """The log-density of a site.
+
+        Raises:
+            ModelError: If the shapes do not fit: of labels, which have all their values side by side, that is why.
+        """
+        try:
+            return DENSITIES[site.kind].log_density(value, **numbers)
+        except ValueError as error:
+            spread = [name for name, latent in self.latents.items() if self._is_spread(latent)]
+            if not spread:
+                raise
+            listed = " or ".join(map(repr, spread))
+            raise ModelError(
+                f"Site {site.name!r} ({site.kind.__name__}) depends on several elements of {listed} at a time, or on "
+                "them along other axes than their plate's, and a label may be used element by element in its plate. "
+                "Put both into the same plates; pairs of labels, as in block models of networks, are not derived here. "
+                f"({error})"
+            ) from error
 
     def _summed(self, site: Site, array: Any) -> Any:
         """The sum, over the values of labels with their indicators."""
@@ -236,6 +262,12 @@ class Reader:
         for site in self._sites:
             if site.kind not in (dist.BernoulliLogits, dist.BinomialLogits) or site.name in self.latents:
                 continue
+            if "_scale" in site.given:
+                raise ModelError(
+                    f"Site {site.name!r} ({site.kind.__name__}) has the handler `scale`, and with it no auxiliary "
+                    "variables that are known. A row that counts several times is a binomial one: "
+                    "dist.Binomial(total_count, logits=...)."
+                )
             name = augmentation.auxiliary(site.name)
             shape = site.batch_shape
             self.augmented[name] = PolyaGamma(shape)
@@ -308,7 +340,7 @@ class Reader:
                 )
             return 0
 
-        jax.eval_shape(run, _abstract(joint, self._num_rows))
+        jax.eval_shape(run, abstract(joint, self._num_rows))
         return found
 
     def _arguments(self, values: dict[str, Any], batch: Batch, fixed: dict[str, Any]) -> list[Any]:
@@ -391,17 +423,6 @@ class Reader:
         by_rows = any(plate in rows for _, plate in frames)
         kind = type(base)
         return Site(name, kind, by_rows, frames, num_events, batch_shape, tuple(given)), given
-
-
-def _floats(value: Any) -> Any:
-    """Numbers as floating-point numbers."""
-    if poly.is_symbolic(value) or jnp.issubdtype(jnp.result_type(value), jnp.floating):
-        return value
-    return value * 1.0
-
-
-def _abstract(joint: Joint, count: int) -> Batch:
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), joint.data)
 
 
 def _event_axes(site: dict[str, Any], key: str, static: Site) -> int:

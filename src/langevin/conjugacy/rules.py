@@ -5,9 +5,11 @@ A rule returns None where it does not apply; then, as without a rule, the result
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -197,6 +199,23 @@ def _gather(value: Any, indices: Any, *, dimension_numbers: Any, slice_sizes: An
     return value.moved(mapping, shape, axes)
 
 
+def _scatter(value: Any, indices: Any, updates: Any, **params: Any) -> Any:
+    """Elements put into an array, as in `x.at[missing].set(site)`, where it is known which."""
+    if is_symbolic(indices) or not is_known(indices):
+        return None
+    shape, count = np.shape(value), math.prod(np.shape(updates))
+    numbers = np.arange(1, count + 1).reshape(np.shape(updates))
+    known = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
+    with jax.ensure_compile_time_eval():
+        placed = jax.lax.scatter(jnp.zeros(shape, int), indices, numbers, **{name: params[name] for name in known})
+    place = np.asarray(placed)
+    flat = _reshape(poly.as_polynomial(updates), new_sizes=(count,))
+    axes = poly.labels_for(shape)
+    at = np.maximum(place - 1, 0).reshape([size for size in shape if size != 1])
+    mapping = {} if flat.axes[0] is None else {flat.axes[0]: Pick(at, tuple(filter(None, axes)))}
+    return _select(place > 0, value, flat.moved(mapping, shape, axes))
+
+
 def _dot_general(left: Any, right: Any, *, dimension_numbers: Any, **_params: Any) -> Any:
     (left_in, right_in), (left_batch, right_batch) = dimension_numbers
     left, right = poly.as_polynomial(left), poly.as_polynomial(right)
@@ -259,6 +278,8 @@ def _select(which: Any, *cases: Any, **_params: Any) -> Any:
     if is_symbolic(which) or len(cases) != 2:
         return None
     which = np.asarray(which, bool) if is_known(which) else jnp.asarray(which, bool)
+    if is_known(which) and which.size and (which.all() or not which.any()):
+        return cases[int(which.all())]
     result: Any = np.zeros(np.shape(which))
     choice = object()
     for number, (case, mask) in enumerate(zip(cases, (~which, which), strict=True)):
@@ -316,6 +337,7 @@ RULES: dict[str, Rule] = {
     "rev": _rev,
     "dynamic_slice": _dynamic_slice,
     "gather": _gather,
+    "scatter": _scatter,
     "dot_general": _dot_general,
     "concatenate": _concatenate,
     "stack": _stack,
