@@ -7,7 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from compilation import forget
-from targets import Target, check_within_errors
+from targets import Target, check_within_errors, raw_regression
 
 import langevin as lv
 from langevin.variational import marginal, nested, tridiagonal
@@ -54,6 +54,37 @@ def test_an_exact_family_gives_the_exact_posterior(family):
     # Where q is the block's own density the ratios are all one.
     assert found.settings["evidence"]["ratios"]["efficiency"] > 0.99
     assert abs(found.settings["evidence"]["nested"]["gap"]) < 1e-3
+
+
+@pytest.mark.parametrize("family", ["auto", "fullrank"])
+def test_columns_as_they_come(family):
+    """Dollars beside ones: the curvatures of the coefficients are ten orders of magnitude apart."""
+    truth = raw_regression("dollars and ones")
+    found = lv.fit(truth.model, truth.data, lv.Hybrid({"w": lv.VI(family), ...: lv.NUTS()}), **SETTINGS)
+    check_within_errors(found, truth)
+    assert found.verdict.word == "trustworthy"
+
+
+def test_a_chain_of_states_with_columns_as_they_come_is_none():
+    truth = raw_regression("dollars and ones")
+    with pytest.raises(lv.SettingError, match="not its neighbours"):
+        lv.fit(truth.model, truth.data, lv.Hybrid({"w": lv.VI("markov"), ...: lv.NUTS()}), progress=False)
+
+
+def precise(y):
+    """Rows that tell a state within 0.01, of a walk whose steps are smaller: neighbours tell more."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    s = numpyro.sample("s", lv.series.RandomWalk(scale, y.shape[0]))
+    numpyro.sample("y", dist.Normal(s, 0.01), obs=y)
+
+
+def test_neighbours_are_coupled_where_rows_tell_more_at_first():
+    """At the start of the search a coupling is one in ten thousand of the rows' curvature."""
+    generator = np.random.default_rng(5)
+    path = np.cumsum(0.003 * generator.standard_normal(40))
+    data = {"y": path + 0.01 * generator.standard_normal(40)}
+    found = lv.fit(precise, data, lv.Hybrid({"s": lv.VI("markov"), ...: lv.NUTS()}), **SETTINGS | {"num_draws": 300})
+    assert found.settings["evidence"]["ratios"]["efficiency"] > 0.99
 
 
 def test_a_mean_field_q_is_too_narrow_and_says_so():
