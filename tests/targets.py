@@ -41,7 +41,7 @@ def raw_regression(kind: str = "year") -> Target:
     """y ~ N(x w, s) with columns as they come: a year, its square, earnings in dollars. Given s, w is Gaussian.
 
     Args:
-        kind: "year", "square" (of the year), or "dollars" (on a height in inches).
+        kind: "year", "square" (of the year), "dollars" (on a height in inches), or "dollars and ones".
     """
     generator = np.random.default_rng(7)
     year = np.arange(1952.0, 2014.0)
@@ -54,11 +54,17 @@ def raw_regression(kind: str = "year") -> Target:
             20_000.0,
             30_000 + 15_000 * generator.normal(size=200),
         ),
+        "dollars and ones": (
+            [np.ones(120), np.sin(np.arange(120.0)), np.linspace(1e4, 9e4, 120)],
+            [50.0, 10.0, 1.0],
+            5.0,
+            20 + 2e-4 * np.linspace(1e4, 9e4, 120) + 2 * generator.normal(size=120),
+        ),
     }[kind]
     x, prior = np.stack(columns, axis=1), np.diag(np.asarray(sds) ** -2)
-    log_s = np.linspace(np.log(np.std(y)) - 1, np.log(np.std(y)) + 1, 4001)
     # In coordinates in which the columns are orthogonal, or their squares would be lost in rounding.
     q, r = np.linalg.qr(x)
+    log_s = np.log(np.std(y - q @ (q.T @ y))) + np.linspace(-1, 1, 4001)
     inverse = np.linalg.inv(r)
     prior = inverse.T @ prior @ inverse
     values, vectors = np.linalg.eigh(prior)

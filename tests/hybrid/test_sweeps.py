@@ -79,6 +79,18 @@ def test_the_check_fails_with_the_bug_in(bug, monkeypatch):
     forget()
 
 
+def test_a_step_that_is_too_long_says_so():
+    """Langevin steps without a correction widen their block, which Stein's identity sees."""
+    settings = SETTINGS | {"num_draws": 4000}
+    fit = lv.fit(GAUSSIAN, method=lv.Hybrid({"a": lv.NUTS(), "b": lv.SGLD(step_size=0.9)}), **settings)
+    ratio = fit.posterior["b"].values[..., 1].std() / SDS[2]
+    assert ratio > 1.3
+    assert "too wide" in {finding.code for finding in fit.verdict}
+    assert fit.settings["step_size"]["b"] == pytest.approx(0.9)
+    # The other block is exact, and is not what is looked at.
+    assert fit.settings["evidence"]["width"]["value"] > 1.5
+
+
 REGRESSION = linear_regression()
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import jax
 import numpy as np
 
 from langevin.contracts import Plan, Position, State
+from langevin.data.batches import Batches
 from langevin.geometry import beyond, drifting
 from langevin.geometry.scrutiny import NUM_WIDTH_DRAWS, mean_and_error, noise_at_draws, noise_ratio, widest, width
 from langevin.posterior import Posterior
 from langevin.run.compilation import Programs
+from langevin.run.seeds import Seed
 from langevin.tuning import Tuning
 
 Evidence = dict[str, dict[str, Any]]
@@ -65,6 +68,40 @@ def evidence_of(
     if state["beyond"] is not None:
         evidence["elsewhere"] = {"missed": _missed(state["beyond"], some)}
     return evidence
+
+
+def width_of(
+    programs: Programs,
+    sample: State,
+    batches: Batches | None,
+    target: Posterior,
+    example: Position,
+    names: Collection[str],
+    running: np.ndarray,
+    seed: Seed,
+) -> Evidence:
+    """How wide the draws of some sites are, by Stein's identity; of a sample that is large enough.
+
+    Args:
+        programs: The compiled programs of the run.
+        sample: Draws of all sites, see `langevin.geometry.scrutiny.add_to_sample`.
+        batches: How minibatches are drawn.
+        target: The posterior of all sites.
+        example: A position.
+        names: The sites that are looked at.
+        running: For each chain, whether it counts.
+        seed: For the minibatches.
+    """
+    count = len(sample["weights"]) // 4 * 4
+    if not names or not running.any() or count < NUM_WIDTH_DRAWS:
+        return {}
+    leaves = [np.swapaxes(leaf[:count], 0, 1) for leaf in sample["positions"]]
+    some = jax.tree.unflatten(jax.tree.structure(example), leaves)
+    middle = jax.tree.map(lambda leaf: leaf[running].mean(axis=(0, 1)), some)
+    inside = np.concatenate([np.full(np.size(example[name]), name in names) for name in sorted(example)])
+    blocks = width(programs, batches, target, some, middle, seed)[running][..., inside]
+    value, error = mean_and_error(blocks)
+    return {"width": {"value": value, "error": error, "widest": widest(blocks)}}
 
 
 def _missed(seen: tuple[np.ndarray, np.ndarray, np.ndarray], draws: Position) -> float:

@@ -24,8 +24,9 @@ from langevin.variational import marginal, nested
 from langevin.variational.marginal import Nest
 from langevin.variational.subsequences import Subsequences
 
-# A Hessian of which less than this share is elsewhere has nothing there.
-NOTHING = 1e-3
+# A Hessian of which less than this is elsewhere has nothing there; what is next to its diagonal may be small at one
+# point and large at another, and is nothing if it is rounding.
+NOTHING, ROUNDING = 1e-3, 16.0
 MOST_IN_A_CLOUD = 256
 FAMILIES = ("auto", "markov", "fullrank", "meanfield")
 
@@ -247,7 +248,8 @@ def _hessian_of(names: tuple[str, ...], target: Posterior) -> tuple[bool, bool, 
         return False, True, True
     found = compilation.run(functools.partial(_couples, names), target, others)
     coupled, beyond, change = (float(number) for number in found)
-    return coupled > NOTHING, beyond < NOTHING, change < NOTHING
+    rounding = ROUNDING * float(np.finfo(np.result_type(*block.values())).eps)
+    return coupled > rounding, beyond < NOTHING, change < NOTHING
 
 
 def _couples(names: tuple[str, ...], target: Posterior, others: Any) -> Any:

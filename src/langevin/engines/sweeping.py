@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Batch, Position
 from langevin.data.batches import Batches
 from langevin.engines import conjugate
 from langevin.engines.chains import Segments
+from langevin.engines.parts import Part
 from langevin.kernels import dual_averaging, metrics
 from langevin.kernels.base import Kernel
 from langevin.keys import at_step
@@ -42,26 +42,6 @@ from langevin.tuning import Tuning
 
 # Minibatches by which the noise of a gradient is measured.
 NUM_FOR_NOISE = 64
-
-
-class Part(NamedTuple):
-    """A block of continuous sites.
-
-    Attributes:
-        names: Its sites.
-        method: Makes the kernel.
-        adapts: Whether its step adapts to an acceptance.
-        all_rows: Whether it takes all rows in every step.
-        rowless: Whether no row enters its conditional density.
-        derived: Its complete conditionals, if it is drawn from these; else None.
-    """
-
-    names: tuple[str, ...]
-    method: Any
-    adapts: bool
-    all_rows: bool
-    rowless: bool
-    derived: Conditionals | None = None
 
 
 class Static(NamedTuple):

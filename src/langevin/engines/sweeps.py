@@ -12,7 +12,6 @@ Phases:
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from typing import Any
@@ -21,15 +20,18 @@ import jax
 import numpy as np
 
 from langevin.contracts import Chunk, Draws, Outcome, Plan, State
-from langevin.engines import conjugate, sweeping
+from langevin.engines import sweeping
+from langevin.engines.checking import width_of
 from langevin.engines.claims import Block
 from langevin.engines.pacing import pace_of, thin_of
-from langevin.engines.segments import is_automatic, kind_of, number_of, segmented, shown
+from langevin.engines.parts import Part, first_tuning, part_of, steps_of
+from langevin.engines.segments import is_automatic, kind_of, segmented, shown
 from langevin.engines.space import Space
-from langevin.engines.sweeping import Carry, Drive, Part, Static
-from langevin.geometry import conditional, mass
+from langevin.engines.sweeping import Carry, Drive, Static
+from langevin.geometry import conditional
 from langevin.geometry.finding import Finder, Found
 from langevin.geometry.measuring import measured
+from langevin.geometry.scrutiny import add_to_sample, begin_sample
 from langevin.geometry.starts import flattened, unflattened
 from langevin.kernels import dual_averaging
 from langevin.posterior import Posterior
@@ -56,7 +58,7 @@ class SweepEngine:
         dtype = np.result_type(*jax.tree.leaves(self._space.example))
         self._dtype = dtype
         moved = [block for block in blocks if block.method.role in ("kernel", "conditional")]
-        self._parts = tuple(self._part(block) for block in moved)
+        self._parts = tuple(part_of(block, target, plan) for block in moved)
         self._automatic = tuple(is_automatic(block) for block in moved)
         self._has_labels = any(block.method.role == "labels" for block in blocks)
         self._structure: Any = None
@@ -77,7 +79,10 @@ class SweepEngine:
 
     def begin(self) -> State:
         """Starts that nothing is known of."""
-        tunings = tuple(self._first_tuning(part).as_plain() for part in self._parts)
+        tunings = tuple(
+            first_tuning(part, size, self._epoch, self._dtype).as_plain()
+            for part, size in zip(self._parts, self._sizes, strict=True)
+        )
         return {
             "phase": "start",
             "attempt": 0,
@@ -91,6 +96,7 @@ class SweepEngine:
             "sweep": 0,
             "drawn": 0,
             "left": 0,
+            "sample": begin_sample(),
             "recent": tuple((np.zeros((self.num_chains, 0, n), self._dtype),) * 2 for n in self._sizes),
         }
 
@@ -109,11 +115,10 @@ class SweepEngine:
             "stuck": {},
             "mixing": {"exact": exact},
         }
-        steps = {
-            part.names[0]: float(np.exp(np.asarray(adaptation.numbers)[1])) if part.adapts else number_of(tuning)
-            for part, adaptation, tuning in zip(self._parts, carry.adaptations, self._tunings(state), strict=True)
-            if not part.derived
-        }
+        running, seed = np.asarray(carry.stopped) < 0, self._plan.seed.child("scrutiny", "width")
+        arguments = (self._plan.batches, self._rows(0)[0], self._space.example, self._inexact, running, seed)
+        evidence |= width_of(self._space.programs, state["sample"], *arguments)
+        steps = steps_of(self._parts, carry.adaptations, self._tunings(state))
         settings = {"thin": self._thin(state), "step_size": steps}
         centring = {name: np.asarray(values) for name, values in self._target.centring.items()}
         return Outcome(evidence, settings, by_chain={"stopped": np.asarray(carry.stopped)}, centring=centring)
@@ -186,11 +191,21 @@ class SweepEngine:
         draws: tuple[Draws, ...] = ()
         if recorded is not None:
             draws = tuple(self._draws(recorded, chain) for chain in range(self.num_chains))
+            if self._inexact:
+                weights = recorded["stats"]["valid"].astype(float)
+                state["sample"] = add_to_sample(state["sample"], jax.tree.leaves(recorded["position"]), weights)
         done = state["drawn"] * thin + (thin - state["left"] if state["left"] else 0)
         finished = state["drawn"] >= num_draws
         return state, Chunk("sampling", steps, done, total, shown(recorded), draws, finished)
 
     # What they have in common.
+
+    @functools.cached_property
+    def _inexact(self) -> tuple[str, ...]:
+        """The sites of blocks that do not accept or reject, whose steps may be too long."""
+        return tuple(
+            name for part in self._parts if not part.derived and not part.method.acceptances for name in part.names
+        )
 
     @functools.cached_property
     def _finder(self) -> Finder:
@@ -200,26 +215,6 @@ class SweepEngine:
     @property
     def _sizes(self) -> list[int]:
         return [sum(np.size(self._space.example[name]) for name in part.names) for part in self._parts]
-
-    def _part(self, block: Block) -> Part:
-        method = block.method
-        if method.role == "conditional":
-            derived = conjugate.conditionals_of(method, block.names, self._target, self._plan.seed.child("check"))
-            return Part(block.names, method, adapts=False, all_rows=True, rowless=False, derived=derived)
-        adapts = bool(method.acceptances) and method.step_size == "auto"
-        all_rows = self._plan.batches is None or method.needs.minibatches == "none"
-        rowless = self._target.by_rows and all_rows and conditional.is_rowless(self._target, block.names)
-        if not method.acceptances:
-            # Control variates of their own would be around a point that moves with the other blocks.
-            method = dataclasses.replace(method, estimator="minibatch")
-        return Part(block.names, method, adapts, all_rows, rowless)
-
-    def _first_tuning(self, part: Part) -> Tuning:
-        size = sum(np.size(self._space.example[name]) for name in part.names)
-        if not part.adapts:
-            return Tuning(epoch=self._epoch)
-        metric = mass.round_metric(kind_of(part.method.metric, size), size, 1, self._dtype)
-        return Tuning(step_size=np.asarray(0.5 * size**-0.25, self._dtype), metric=metric, epoch=self._epoch)
 
     @property
     def _epoch(self) -> int:

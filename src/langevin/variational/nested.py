@@ -46,6 +46,8 @@ TOLERANCE = 3e-3
 SLACK = 2e-6
 SMALLEST_STEP = 1e-6
 MOST_LOG_SD = 12.0
+# Of every so many columns of a Hessian the sum is read.
+MOST_COLOURS = 16
 
 LogDensity = Callable[[jax.Array], jax.Array]
 """Of a flat vector of the block, given the others and the rows."""
@@ -151,9 +153,7 @@ class Path(NamedTuple):
         if not self.coupled:
             return jnp.zeros_like(at[1:])
         place = jnp.arange(at.size)
-        columns = jax.vmap(lambda colour: hessian_product(log_density, at, (place % 3 == colour) * 1.0))(jnp.arange(3))
-        # Row t of column t - 1.
-        return columns[(place[1:] - 1) % 3, place[1:]]
+        return _next_to(jax.vmap(lambda colour: hessian_product(log_density, at, place % 3 == colour))(jnp.arange(3)))
 
     def sds(self, precision: Any) -> jax.Array:
         """By the recursion of the variances."""
@@ -197,9 +197,9 @@ class Cloud(NamedTuple):
         gradient = jnp.mean(gradients, axis=0)
         nodes = self._nodes(q.mean)
         if self.full:
-            hessian = jnp.linalg.solve(scale.T, nodes.T @ gradients / len(nodes))
+            hessian = jnp.linalg.cholesky(q.precision) @ (nodes.T @ gradients / len(nodes))
             precision = _positive(-(hessian + hessian.T) / 2)
-            step = jnp.linalg.solve(precision, gradient)
+            step = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(precision), True), gradient)
         else:
             precision = jnp.maximum(-jnp.mean(nodes * gradients, axis=0) / scale, 1e-6)
             step = gradient / precision
@@ -312,30 +312,42 @@ def hessian_product(log_density: LogDensity, at: jax.Array, vector: jax.Array) -
 
 
 def couples(log_density: LogDensity, key: Key, at: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """How large the Hessian is on its diagonal, next to it and elsewhere; of what is next, how much it changes.
+    """How large the Hessian is next to its diagonal and elsewhere; of what is next, how much it changes.
+
+    All in units in which the diagonal is one, or a coordinate in dollars would hide what the others are tied to.
 
     Args:
         log_density: Of the block.
-        key: Of the points and vectors.
-        at: Around this.
+        key: Of the points and the vector.
+        at: Around this; two numbers or more.
 
     Returns:
-        The largest numbers of what a random vector becomes by the diagonal and its neighbours; by all else; and by the
-        change of the neighbours between two points.
+        The largest element next to the diagonal; the largest number of what a random vector becomes by all elements
+        that are further off; and the largest change of what is next between two points.
     """
     ends = [at + jax.random.normal(jax.random.fold_in(key, i), at.shape, at.dtype) for i in (0, 1)]
-    vector = jnp.sign(jax.random.normal(jax.random.fold_in(key, 2), at.shape, at.dtype))
-    form, place = Path(), jnp.arange(at.size)
-    near = [form.couplings(log_density, end) for end in ends]
-    columns = jax.vmap(lambda c: hessian_product(log_density, ends[0], (place % 3 == c) * 1.0))(jnp.arange(3))
-    own = columns[place % 3, place]
+    number, place = min(MOST_COLOURS, at.size), jnp.arange(at.size)
+
+    def columns(end: jax.Array) -> jax.Array:
+        product = lambda colour: hessian_product(log_density, end, place % number == colour)  # noqa: E731
+        return jax.vmap(product)(jnp.arange(number))
+
+    first, second = (columns(end) for end in ends)
+    own, near, later = first[place % number, place], _next_to(first), _next_to(second)
+    scale = 1 / jnp.sqrt(jnp.where(own == 0, 1.0, jnp.abs(own)))
+    vector = scale * jax.random.normal(jax.random.fold_in(key, 2), at.shape, at.dtype)
     banded = own * vector
-    banded = banded.at[1:].add(near[0] * vector[:-1]).at[:-1].add(near[0] * vector[1:])
-    whole = hessian_product(log_density, ends[0], vector)
-    size = jnp.max(jnp.abs(own))
-    change = jnp.max(jnp.abs(near[1] - near[0])) if at.size > 1 else jnp.zeros(())
-    coupled = jnp.max(jnp.abs(near[0])) if at.size > 1 else jnp.zeros(())
-    return coupled / size, jnp.max(jnp.abs(whole - banded)) / size, change / size
+    banded = banded.at[1:].add(near * vector[:-1]).at[:-1].add(near * vector[1:])
+    beyond = scale * (hessian_product(log_density, ends[0], vector) - banded)
+    largest = lambda array: jnp.max(jnp.abs(array))  # noqa: E731
+    both = scale[1:] * scale[:-1]
+    return largest(both * near), largest(beyond), largest(both * (later - near))
+
+
+def _next_to(columns: jax.Array) -> jax.Array:
+    """Of sums of every so many columns, row t of column t - 1."""
+    place = jnp.arange(columns.shape[1])
+    return columns[(place[1:] - 1) % len(columns), place[1:]]
 
 
 def hermite(dtype: Any) -> tuple[jax.Array, jax.Array]:
@@ -345,10 +357,12 @@ def hermite(dtype: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def _positive(matrix: jax.Array) -> jax.Array:
-    """The matrix with eigenvalues of at least a millionth of the largest."""
-    values, vectors = jnp.linalg.eigh(matrix)
+    """The matrix with eigenvalues of at least a millionth of the largest, in units in which its diagonal is one."""
+    own = jnp.abs(jnp.diagonal(matrix))
+    unit = jnp.sqrt(jnp.where(own > 0, own, 1.0))
+    values, vectors = jnp.linalg.eigh(matrix / unit[:, None] / unit)
     least = 1e-6 * jnp.maximum(jnp.max(jnp.abs(values)), 1e-6)
-    return (vectors * jnp.maximum(values, least)) @ vectors.T
+    return ((vectors * jnp.maximum(values, least)) @ vectors.T) * unit[:, None] * unit
 
 
 def _pick(flag: jax.Array, this: Any, other: Any) -> Any:
