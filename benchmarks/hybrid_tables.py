@@ -8,7 +8,7 @@ from page import table
 def hybrid(figures: dict) -> str:
     """Volatility of a real series, of a million steps, and a million rows with labels."""
     parts = ["## An engine for each part of a model", _returns(figures), _series(figures), _labels(figures)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *([figures["remark"]] if figures.get("remark") else [])])
 
 
 def _returns(figures: dict) -> str:
