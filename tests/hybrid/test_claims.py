@@ -34,7 +34,8 @@ def chain(y):
 @pytest.mark.parametrize(
     ("program", "blocks", "sentence"),
     [
-        (model, {"mu": lv.NUTS()}, "site 'tau' has no block"),
+        (model, {"mu": lv.NUTS()}, r"site 'tau' has no block.*lv.Hybrid\(\{'mu': lv.NUTS\(\), \.\.\.: lv.NUTS\(\)\}\)"),
+        (model, {("mu", "tau"): lv.NUTS(), ...: lv.Enumerate()}, "no discrete site is left"),
         (model, {"ta": lv.NUTS(), ...: lv.RWM()}, "no site 'ta'. Did you mean 'tau'"),
         (model, {"mu": lv.NUTS(), ("mu", "tau"): lv.RWM()}, r"two blocks claim site 'mu': 'mu' and \('mu', 'tau'\)"),
         (model, {"mu": lv.NUTS(), "tau": lv.RWM(), ...: lv.HMC()}, "no site is left for `...`"),
@@ -59,6 +60,8 @@ def test_what_cannot_be_said_says_so(program, blocks, sentence):
         (lambda: lv.Hybrid({}), "must be a dict of methods by site"),
         (lambda: lv.Hybrid({"mu": "nuts"}), "must have a method, such as lv.NUTS"),
         (lambda: lv.Hybrid({"mu": lv.MAP()}), "`MAP` cannot update one block"),
+        (lambda: lv.Hybrid({...: lv.NUTS(), "...": lv.HMC()}), "two keys of `blocks` are the same: `?..."),
+        (lambda: lv.Hybrid({("a", "b"): lv.NUTS(), "a, b": lv.HMC()}), r"two keys .* \('a', 'b'\)"),
         (lambda: lv.Hybrid({3: lv.NUTS()}), "a key must be the name of a site"),
         (lambda: lv.Hybrid({...: lv.NUTS()}, subsequences=100), "`subsequences` must be an lv.Subsequences"),
         (lambda: lv.Subsequences(0, 10), "`length` must be a whole number"),
