@@ -31,10 +31,25 @@ def chain(y):
     numpyro.sample("y", dist.Normal(jnp.cumsum(s), 1.0), obs=y)
 
 
+def steps(y):
+    sigma = numpyro.sample("sigma", dist.HalfNormal(1.0))
+    s = numpyro.sample("s", dist.GaussianRandomWalk(sigma, y.shape[0]))
+    numpyro.sample("y", dist.Normal(s, 1.0), obs=y)
+
+
+def rows_of_their_own(y):
+    """Every row has a site whose scale is not known."""
+    sigma = numpyro.sample("sigma", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", y.shape[0]):
+        e = numpyro.sample("e", dist.Normal(0.0, sigma))
+        numpyro.sample("y", dist.Normal(e, 1.0), obs=y)
+
+
 @pytest.mark.parametrize(
     ("program", "blocks", "sentence"),
     [
-        (model, {"mu": lv.NUTS()}, "site 'tau' has no block"),
+        (model, {"mu": lv.NUTS()}, r"site 'tau' has no block.*lv.Hybrid\(\{'mu': lv.NUTS\(\), \.\.\.: lv.NUTS\(\)\}\)"),
+        (model, {("mu", "tau"): lv.NUTS(), ...: lv.Enumerate()}, "no discrete site is left"),
         (model, {"ta": lv.NUTS(), ...: lv.RWM()}, "no site 'ta'. Did you mean 'tau'"),
         (model, {"mu": lv.NUTS(), ("mu", "tau"): lv.RWM()}, r"two blocks claim site 'mu': 'mu' and \('mu', 'tau'\)"),
         (model, {"mu": lv.NUTS(), "tau": lv.RWM(), ...: lv.HMC()}, "no site is left for `...`"),
@@ -46,6 +61,7 @@ def chain(y):
         (model, {"mu": lv.VI(num_steps=10), ...: lv.NUTS()}, "of VI, give `family` alone"),
         (labels, {"z": lv.NUTS(), ...: lv.RWM()}, "site 'z' is discrete, and `NUTS` is for continuous ones"),
         (chain, {"s": lv.VI("markov"), ...: lv.NUTS()}, "states that are not its neighbours"),
+        (steps, {"s": lv.VI("markov"), ...: lv.NUTS()}, "sites of lv.series.RandomWalk"),
     ],
 )
 def test_what_cannot_be_said_says_so(program, blocks, sentence):
@@ -59,6 +75,8 @@ def test_what_cannot_be_said_says_so(program, blocks, sentence):
         (lambda: lv.Hybrid({}), "must be a dict of methods by site"),
         (lambda: lv.Hybrid({"mu": "nuts"}), "must have a method, such as lv.NUTS"),
         (lambda: lv.Hybrid({"mu": lv.MAP()}), "`MAP` cannot update one block"),
+        (lambda: lv.Hybrid({...: lv.NUTS(), "...": lv.HMC()}), "two keys of `blocks` are the same: `?..."),
+        (lambda: lv.Hybrid({("a", "b"): lv.NUTS(), "a, b": lv.HMC()}), r"two keys .* \('a', 'b'\)"),
         (lambda: lv.Hybrid({3: lv.NUTS()}), "a key must be the name of a site"),
         (lambda: lv.Hybrid({...: lv.NUTS()}, subsequences=100), "`subsequences` must be an lv.Subsequences"),
         (lambda: lv.Subsequences(0, 10), "`length` must be a whole number"),
@@ -86,3 +104,10 @@ def test_a_run_is_rebuilt_from_its_description():
     method = lv.Hybrid(blocks, subsequences=lv.Subsequences(100, 10))
     assert from_description(describe(method)) == method
     assert from_description(describe(lv.Hybrid({lambda site: site.discrete: lv.Enumerate()}))) is None
+
+
+@pytest.mark.filterwarnings("ignore::langevin.LangevinWarning")
+def test_a_minibatch_has_some_of_the_sites_of_rows():
+    method = lv.Hybrid({"e": lv.VI("meanfield"), ...: lv.SGLD(step_size=1e-4)})
+    fit = lv.fit(rows_of_their_own, ROWS, method, batch_size=5, num_chains=1, num_warmup=2, num_draws=4, progress=False)
+    assert fit.posterior["sigma"].shape == (1, 4)

@@ -88,15 +88,18 @@ def claimed(blocks: Mapping[Key, Any], sites: list[Site]) -> tuple[Block, ...]:
     if REST in blocks:
         kind = "labels" if blocks[REST].role == "labels" else "others"
         found[REST] = [name for name in rest if (kind == "labels") == _site(name, sites).discrete]
+        if not found[REST] and kind == "labels":
+            raise SettingError("`Hybrid`: `...` has lv.Enumerate(), and no discrete site is left for it. Leave it out.")
         if not found[REST]:
             left = ", ".join(map(repr, owner))
             raise SettingError(f"`Hybrid`: no site is left for `...`: {left} have blocks of their own. Leave it out.")
     taken = {name for names in found.values() for name in names}
+    called = f"lv.{type(next(iter(blocks.values()))).__name__}"
     for site in sites:
         if site.name not in taken and not site.discrete:
             raise SettingError(
-                f"`Hybrid`: site {site.name!r} has no block. Name it in one, or give all other sites a method: "
-                f"lv.Hybrid({{..., {{...: lv.NUTS()}}}}) with `...` as the key."
+                f"`Hybrid`: site {site.name!r} has no block. Name it in one, or give all sites that are left a method, "
+                f"with `...` as the key: lv.Hybrid({{{shown(next(iter(blocks)))}: {called}(), ...: lv.NUTS()}})."
             )
     return tuple(Block(tuple(found[key]), method) for key, method in blocks.items())
 

@@ -43,7 +43,10 @@ def engine_of(blocks: Mapping[Any, Any], subsequences: Subsequences | None, targ
     Raises:
         SettingError: Names the site that has no block or two, or a method that cannot update its block.
     """
-    target = target.with_centring({name: np.ones(like.shape) for name, like in target.model.adjustable.items()})
+    # Of the sites of rows a minibatch has some: one number for all of them.
+    by_row = () if plan.batches is None and subsequences is None else target.model.local
+    shapes = {name: () if name in by_row else like.shape for name, like in target.model.adjustable.items()}
+    target = target.with_centring({name: np.ones(shape) for name, shape in shapes.items()})
     sites = sites_of(target, target.model.like)
     found = claimed(blocks, sites)
     check_able(found, sites)
@@ -209,7 +212,8 @@ def _nest_of(bound: Block, target: Posterior, plan: Plan, *, twice: bool) -> Nes
         )
         raise SettingError(
             f"`Hybrid`: VI('markov') is for a chain of states, and a state of {names[0]!r} {what}. Take "
-            "VI('fullrank'), or lv.NUTS() for the block."
+            "VI('fullrank'), or lv.NUTS() for the block. The states of a random walk are sites of "
+            "lv.series.RandomWalk; those of dist.GaussianRandomWalk are its steps."
         )
     if banded and steady and (family in ("auto", "markov") or (family == "meanfield" and not coupled)):
         return Nest(names, nested.Path(coupled), twice=twice)

@@ -86,6 +86,10 @@ class Hybrid(Method):
             )
         blocks: dict[Key, Method] = {}
         for key, method in self.blocks.items():
+            if _as_key(key) in blocks:
+                raise SettingError(
+                    f"`Hybrid`: two keys of `blocks` are the same: {shown(_as_key(key))}. Leave one out."
+                )
             blocks[_as_key(key)] = _as_block(key, method)
         object.__setattr__(self, "blocks", blocks)
         checks.instance("Hybrid", "subsequences", self.subsequences, Subsequences)
