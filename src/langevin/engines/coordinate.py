@@ -19,6 +19,7 @@ from langevin.conjugacy.conditionals import Conditionals
 from langevin.contracts import Chunk, Group, Outcome, Plan, State
 from langevin.data.batches import Batches, Layout
 from langevin.data.pieces import LayoutOfPieces
+from langevin.engines import searching
 from langevin.engines.double import as_double
 from langevin.engines.drawing import ratios_of
 from langevin.engines.given import Drawn, Reports
@@ -34,7 +35,6 @@ MOST_A_CHUNK, MOST_SWEEPS = 256, 20_000
 SWEEPS_OF_SEARCH, SWEEPS_OF_BATCH = 20, 100
 # Starts where labels can be exchanged: so many, as far as their statistics do not become larger than this.
 RESTARTS, LEAST_RESTARTS, MOST_SEARCHED = 30, 2, 4_000_000
-MOST_SIDE_BY_SIDE = 4_000_000
 LEAST_STEPS, PASSES = 2000, 2
 
 
@@ -58,6 +58,7 @@ class CoordinateEngine:
         self._programs = Programs(lambda: None, self._conditionals.largest)
         self._reports = Reports(self._conditionals, plan)
         self._num_restarts = self._restarts()
+        self._sampled = self._of_sample()
         with jax.enable_x64(True):
             first = {name: self._like(name) for name in self._drawn_blocks}
             self._reports.prepare(self._programs, first, self._joint.rows)
@@ -70,7 +71,8 @@ class CoordinateEngine:
     def begin(self) -> State:
         """Starts that nothing is known of."""
         search = self._num_restarts > 1 and self._layout is None
-        climb = self._starts() if search else jax.tree.map(lambda leaf: leaf[0], self._starts())
+        starts = self._starts(self._conditionals, self._num_restarts if search else 1)
+        climb = starts if search else jax.tree.map(lambda leaf: leaf[0], starts)
         return {
             "phase": "search" if search else "ascent",
             "climb": climb._asdict(),
@@ -134,7 +136,7 @@ class CoordinateEngine:
     def fingerprint(self) -> str:
         """A digest of a sweep."""
         with jax.enable_x64(True):
-            climb = jax.tree.map(lambda leaf: leaf[0], self._starts())
+            climb = self._begun(0, self._conditionals)
             batch = self._some_rows(self._joint.num_data if self._plan.batches is None else self._plan.batches.size)
             return self._programs.digest(_swept, self._conditionals, batch, climb, np.ones((), np.int32), 1.0)
 
@@ -142,9 +144,11 @@ class CoordinateEngine:
 
     def _search(self, state: State, limit: int) -> tuple[State, Chunk]:
         climb, count = Climb(**state["climb"]), min(limit, SWEEPS_OF_SEARCH - state["sweep"])
-        static = _Restarts(self._conditionals, self._side_by_side, SWEEPS_OF_SEARCH)
+        if self._sampled is not None and state["sweep"] == 0:
+            climb = self._with_sampled(self._sampled, climb)
+        static = searching.restarts(self._conditionals, self._num_restarts, SWEEPS_OF_SEARCH)
         arguments = self._joint.rows, climb, np.asarray(count, np.int32), self._tolerance
-        climb, bounds, _ = jax.tree.map(np.asarray, self._programs(_searched, static, *arguments))
+        climb, bounds, _ = jax.tree.map(np.asarray, self._programs(searching.searched, static, *arguments))
         sweep = state["sweep"] + count
         # A start that has settled stays where it is.
         bounds = np.where(np.isnan(bounds), climb.last[:, -1:], bounds)[:, :count]
@@ -225,14 +229,42 @@ class CoordinateEngine:
         batches = self._plan.batches
         assert batches is not None
         batch = jax.tree.map(lambda leaf: leaf[: batches.size], data)
-        static = _Restarts(self._conditionals, self._side_by_side, SWEEPS_OF_BATCH)
-        arguments = batch, self._starts(), np.asarray(SWEEPS_OF_BATCH, np.int32), self._method.tolerance
-        found = jax.tree.map(np.asarray, self._programs(_searched, static, *arguments)[0])
-        best = int(np.argmax(np.where(found.proper, found.last[:, -1], -np.inf)))
-        found = jax.tree.map(lambda leaf: leaf[best], found)
+        found = self._best(self._conditionals, batch, self._num_restarts)
         if not found.proper:
             raise self._improper(found)
         return {block.name: found.naturals[block.name] for block in self._global}
+
+    def _best(self, conditionals: Conditionals, batch: Any, num_restarts: int) -> Climb:
+        """The best of some ascents on some rows."""
+        climbs = self._starts(conditionals, num_restarts)
+        static = searching.restarts(conditionals, num_restarts, SWEEPS_OF_BATCH)
+        arguments = batch, climbs, np.asarray(SWEEPS_OF_BATCH, np.int32), self._method.tolerance
+        return searching.best(jax.tree.map(np.asarray, self._programs(searching.searched, static, *arguments)[0]))
+
+    def _of_sample(self) -> Conditionals | None:
+        """Conditionals of a sample of the rows, where there are too many to search all of them from all starts."""
+        if self._layout is not None or self._method.num_restarts is not None or not 1 < self._num_restarts < RESTARTS:
+            return None
+        # As much work as the search on all rows is.
+        work = self._num_restarts * SWEEPS_OF_SEARCH * searching.num_elements(self._conditionals)
+        size = searching.sample_size(self._conditionals, work // (RESTARTS * SWEEPS_OF_BATCH))
+        if not size:
+            return None
+        with jax.enable_x64(True):
+            return Conditionals(self._joint, size, None, self._method.blocks, self._method.logistic)
+
+    def _with_sampled(self, sampled: Conditionals, climbs: Climb) -> Climb:
+        """The starts, the last of which is where the best ascent on the sample has ended."""
+        rows, generator = self._joint.rows, self._plan.seed.child("sample").generator(0)
+        chosen = np.sort(generator.choice(self._joint.num_data, sampled.num_rows, replace=False))
+        found = self._best(sampled, jax.tree.map(lambda leaf: leaf[chosen], rows), RESTARTS)
+        same = [block.name for block in sampled.blocks] == [block.name for block in self._conditionals.blocks]
+        if not (same and found.proper):
+            return climbs
+        naturals = {block.name: found.naturals[block.name] for block in sampled.blocks if not block.local}
+        statistics = jax.tree.map(np.asarray, self._programs(searching.placed, self._conditionals, rows, naturals))
+        start = ascent.begun(statistics, self._conditionals)
+        return jax.tree.map(lambda leaf, own: np.concatenate([leaf[:-1], own[None]]), climbs, start)
 
     def _draw(self, state: State) -> tuple[State, Chunk]:
         num_draws = self._plan.num_draws
@@ -270,32 +302,21 @@ class CoordinateEngine:
     def _tolerance(self) -> float:
         return self._method.tolerance if self._method.num_sweeps is None else 0.0
 
-    @property
-    def _elements(self) -> int:
-        likes = [block.family.like() for block in self._conditionals.blocks]
-        return sum(int(np.prod(leaf.shape)) for like in likes for leaf in like.values())
-
-    @property
-    def _side_by_side(self) -> bool:
-        return self._num_restarts * self._elements <= MOST_SIDE_BY_SIDE
-
     def _restarts(self) -> int:
         if self._method.num_restarts is not None:
             return self._method.num_restarts
         if not any(block.values for block in self._conditionals.blocks):
             return 1
-        return int(np.clip(MOST_SEARCHED // max(self._elements, 1), LEAST_RESTARTS, RESTARTS))
+        return int(np.clip(MOST_SEARCHED // searching.num_elements(self._conditionals), LEAST_RESTARTS, RESTARTS))
 
-    def _starts(self) -> Climb:
-        starts = [self._begun(kind) for kind in range(self._num_restarts)]
+    def _starts(self, conditionals: Conditionals, number: int) -> Climb:
+        starts = [self._begun(kind, conditionals) for kind in range(number)]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *starts)
 
-    def _begun(self, kind: int) -> Climb:
+    def _begun(self, kind: int, conditionals: Conditionals) -> Climb:
         generator = self._plan.seed.child("starts").generator(kind)
         with jax.enable_x64(True):
-            return ascent.begun(
-                starting.statistics(self._conditionals, self._spread, generator, kind), self._conditionals
-            )
+            return ascent.begun(starting.statistics(conditionals, self._spread, generator, kind), conditionals)
 
     def _some_rows(self, count: int) -> Any:
         return jax.tree.map(lambda leaf: leaf[:count], self._joint.data) if self._joint.num_data else self._joint.data
@@ -320,12 +341,6 @@ class CoordinateEngine:
         return joint.strip() + (" Logistic likelihoods are bounded by auxiliary variables." if augmented else "")
 
 
-class _Restarts(NamedTuple):
-    conditionals: Conditionals
-    side_by_side: bool
-    most: int
-
-
 class _Steps(NamedTuple):
     conditionals: Conditionals
     batches: Batches
@@ -344,15 +359,6 @@ def _layout(target: Joint, plan: Plan) -> Layout | LayoutOfPieces | None:
 def _swept(conditionals: Conditionals, rows: Any, climb: Climb, count: Any, tolerance: Any) -> Any:
     equations = conditionals.at(as_double(rows))
     return ascent.climbed(conditionals, climb, equations, count, MOST_A_CHUNK, tolerance)
-
-
-def _searched(static: _Restarts, rows: Any, climbs: Climb, count: Any, tolerance: Any) -> Any:
-    equations = static.conditionals.at(as_double(rows), as_all=True)
-
-    def one(climb: Climb) -> Any:
-        return ascent.climbed(static.conditionals, climb, equations, count, static.most, tolerance)
-
-    return jax.vmap(one)(climbs) if static.side_by_side else jax.lax.map(one, climbs)
 
 
 def _stepped(

@@ -30,7 +30,8 @@ class CAVI(Method):
         blocks: Which real sites have a joint Gaussian: "auto" for those that meet in the log-density, as far as it
             stays Gaussian and of moderate size; "sites" for each site alone; or tuples of names.
         num_restarts: Ascents from so many starts, of which the best after a few sweeps (on minibatches, of the first
-            one) goes on. By default more than one only where labels can be exchanged for others.
+            one) goes on. By default more than one only where labels can be exchanged for others, and of many rows
+            one of them from the best ascent on a sample of these.
         tolerance: An ascent ends where less than so many nats are left to gain.
         num_sweeps: So many sweeps at most; with minibatches so many passes over the rows.
         logistic: "polya-gamma" makes logistic likelihoods conjugate, by auxiliary sites: the bound is that of Jaakkola
