@@ -68,7 +68,7 @@ def gamma_shape(y):
 
 def beta_concentration(y):
     a = numpyro.sample("a", dist.Gamma(2.0, 1.0))
-    observe(dist.Beta(a, 1.0), jax.nn.sigmoid(y))
+    observe(dist.Beta(a, 2.0), jax.nn.sigmoid(y))
 
 
 def dirichlet_concentration(y):
@@ -160,13 +160,6 @@ def self_product(y):
     observe(dist.Normal(x[0] * x[1], 1.0), y)
 
 
-def stick_breaking(y):
-    v = numpyro.sample("v", dist.Beta(1.0, 2.0).expand([3]).to_event(1))
-    left = jnp.concatenate([jnp.ones(1), jnp.cumprod(1 - v)])
-    p = numpyro.deterministic("p", jnp.concatenate([v, jnp.ones(1)]) * left)
-    observe(dist.Categorical(p), y)
-
-
 def chosen(y):
     x = numpyro.sample("x", dist.Normal(0.0, 1.0))
     observe(dist.Normal(jnp.where(x > 0, x, 0.1 * x), 1.0), y)
@@ -222,7 +215,6 @@ REFUSED = [
     (volatility, None, "h", "y", "lv.Hybrid"),
     (quadratic, {"y": Y}, "x", "y", "lv.Hybrid"),
     (self_product, {"y": Y}, "x", "y", "lv.Hybrid"),
-    (stick_breaking, {"y": COUNTS % 4}, "v", "y", "lv.Hybrid"),
     (chosen, {"y": Y}, "x", "y", "lv.Hybrid"),
     (clipped, {"y": Y}, "x", "y", "lv.Hybrid"),
     (sum_of_variances, {"y": Y}, "a", "y", "lv.Hybrid"),

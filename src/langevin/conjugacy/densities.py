@@ -19,7 +19,9 @@ from numpyro.distributions.util import clamp_probs
 
 from langevin.conjugacy import polynomial as poly
 from langevin.conjugacy import shaping
+from langevin.conjugacy.indexing import is_known
 from langevin.conjugacy.polynomial import is_symbolic
+from langevin.conjugacy.products import log_of
 
 LOG_2_PI = math.log(2 * math.pi)
 # In place of the logarithm of 0, which an indicator may multiply by 0. A whole number, so that sums are exact.
@@ -89,8 +91,18 @@ def _exponential(value: Any, rate: Any) -> Any:
 
 
 def _beta(value: Any, concentration1: Any, concentration0: Any) -> Any:
-    own = _gammaln(concentration1 + concentration0) - _gammaln(concentration1) - _gammaln(concentration0)
-    return poly.log(value) * (concentration1 - 1.0) + poly.log(1.0 - value) * (concentration0 - 1.0) + own
+    if _is_one(concentration1):
+        own = poly.log(concentration0)
+    elif _is_one(concentration0):
+        own = poly.log(concentration1)
+    else:
+        own = _gammaln(concentration1 + concentration0) - _gammaln(concentration1) - _gammaln(concentration0)
+    first, second = poly.log(value), poly.log(1.0 - value)
+    return poly.multiply(first, concentration1 - 1.0) + poly.multiply(second, concentration0 - 1.0) + own
+
+
+def _is_one(value: Any) -> bool:
+    return is_known(value) and bool(np.all(np.asarray(value) == 1))
 
 
 def _dirichlet(value: Any, concentration: Any) -> Any:
@@ -143,7 +155,7 @@ def _multinomial(value: Any, probs: Any, total_count: Any) -> Any:
     ways = _gammaln(total_count + 1.0) - poly.total(_gammaln(value + 1.0), [-1])
     if not is_symbolic(probs):
         return ways + xlogy(value, probs).sum(-1)
-    return poly.total(poly.log(probs) * (value * 1.0), [-1]) + ways
+    return poly.total(log_of(probs) * (value * 1.0), [-1]) + ways
 
 
 def _categorical(value: Any, probs: Any) -> Any:
@@ -157,7 +169,7 @@ def _categorical(value: Any, probs: Any) -> Any:
         shape = np.broadcast_shapes(np.shape(index), logs.shape[:-1])
         logs = jnp.broadcast_to(logs, (*shape, logs.shape[-1]))
         return jnp.take_along_axis(logs, jnp.broadcast_to(index, shape)[..., None], -1)[..., 0]
-    return shaping.at_last(poly.log(probs), index)
+    return shaping.at_last(log_of(probs), index)
 
 
 def _multivariate_normal(
@@ -241,6 +253,8 @@ DENSITIES: dict[type, Density] = {
     dist.Wishart: Density(("concentration", "rate_matrix"), _wishart),
     dist.ImproperUniform: Density((), _constant),
 }
+# Densities that take the logarithms of shares, which may be products (see `products`).
+OF_SHARES = (dist.CategoricalProbs, dist.MultinomialProbs)
 # Densities in which what is positive is a precision, or a power of one.
 GAUSSIAN = (dist.Normal, dist.LogNormal, dist.HalfNormal, dist.GaussianRandomWalk, dist.MultivariateNormal)
 

@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, Literal, Var
 from langevin.conjugacy import polynomial as poly
 from langevin.conjugacy.indexing import is_known
 from langevin.conjugacy.polynomial import Opaque, is_symbolic
+from langevin.conjugacy.products import multiplied, plain
 from langevin.conjugacy.rules import RULES, WORDS
 
 INLINED = {
@@ -66,6 +67,10 @@ class Interpreter:
         if not any(map(is_symbolic, inputs)):
             return self._numbers(equation, inputs)
         shapes = [tuple(variable.aval.shape) for variable in equation.outvars]
+        made = multiplied(name, inputs, params)
+        if made is not None:
+            return [made]
+        inputs = list(map(plain, inputs))
         rule = RULES.get(name)
         result = None
         if rule is not None and not any(isinstance(value, Opaque) for value in inputs):

@@ -18,13 +18,14 @@ from numpyro import distributions as dist
 
 from langevin.conjugacy import augmentation
 from langevin.conjugacy import polynomial as poly
-from langevin.conjugacy.densities import DENSITIES, GAUSSIAN, arguments_of
+from langevin.conjugacy.densities import DENSITIES, GAUSSIAN, OF_SHARES, arguments_of
 from langevin.conjugacy.families import PolyaGamma
 from langevin.conjugacy.indexing import At, Label, Taken
 from langevin.conjugacy.interpreter import Interpreter
 from langevin.conjugacy.latents import POSITIVE, Latent, constraint_of, peeled, support_name, values_of
 from langevin.conjugacy.numbers import abstract, as_traced, floats, without_gaps
 from langevin.conjugacy.polynomial import Opaque, Polynomial
+from langevin.conjugacy.products import plain
 from langevin.conjugacy.stepping import FIRST, LATER, Inside, Unrolled
 from langevin.conjugacy.terms import INDICATOR, Factor, Term
 from langevin.errors import ModelError
@@ -170,10 +171,11 @@ class Reader:
         mask = given.pop("_mask", None)
         name, count = site.kind.__name__, None
         if SUM in given:
-            array = given[SUM]
+            array = plain(given[SUM])
         else:
-            value = given.pop("value")
-            numbers = {key: floats(argument) for key, argument in given.items()}
+            as_taken = floats if site.kind in OF_SHARES else lambda argument: floats(plain(argument))
+            value = plain(given.pop("value"))
+            numbers = {key: as_taken(argument) for key, argument in given.items()}
             if augmentation.auxiliary(site.name) in self.augmented:
                 count = numbers.setdefault("total_count", np.ones(()))
                 array = self._augmented_density(site, value, numbers["logits"], count)

@@ -266,6 +266,19 @@ def _concatenate(*values: Any, dimension: int, **_params: Any) -> Any:
     return result
 
 
+def _pad(value: Any, filling: Any, *, padding_config: Any, **_params: Any) -> Any:
+    if is_symbolic(filling) or any(low < 0 or high < 0 or between for low, high, between in padding_config):
+        return None
+    for axis, (low, high, _) in enumerate(padding_config):
+        sides = (
+            np.full([count if own == axis else size for own, size in enumerate(value.shape)], float(filling))
+            for count in (low, high)
+        )
+        before, after = ([side] if side.size else [] for side in sides)
+        value = _concatenate(*before, value, *after, dimension=axis)
+    return value
+
+
 def _stack(*values: Any, axis: int = 0, **_params: Any) -> Any:
     expanded = [
         shaping.with_axis(value, axis - np.ndim(value) - 1 if not is_symbolic(value) else axis - value.ndim - 1)
@@ -340,6 +353,7 @@ RULES: dict[str, Rule] = {
     "scatter": _scatter,
     "dot_general": _dot_general,
     "concatenate": _concatenate,
+    "pad": _pad,
     "stack": _stack,
     "select_n": _select,
     "reduce_sum": _reduce_sum,
