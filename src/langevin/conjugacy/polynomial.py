@@ -17,6 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from langevin.conjugacy.cases import choice_of, side_by_side
 from langevin.conjugacy.indexing import (
     Access,
     At,
@@ -257,67 +258,14 @@ def monomial(value: Polynomial) -> Term | None:
     return term if all(id(label) in outer for label in term.labels()) else None
 
 
-def _parts(value: Polynomial) -> list[tuple[Number, Polynomial]] | None:
-    """Polynomials that stand side by side along some axes, each with the array of ones where it is; None if none do."""
-    outer = {id(label) for label in value.axes if label is not None}
-    parts: dict[bytes, tuple[Number, list[Term]]] = {}
-    labels: tuple[Label, ...] | None = None
-    for term in value.terms:
-        if not term.factors and not term.numbers:
-            return None
-        for number in term.numbers:
-            is_outer = number.labels and all(id(label) in outer for label in number.labels)
-            if is_outer and is_known(number.array) and np.isin(number.array, (0.0, 1.0)).all():
-                break
-        else:
-            return None
-        if labels is not None and tuple(map(id, number.labels)) != tuple(map(id, labels)):
-            return None
-        labels = number.labels
-        rest = term._replace(numbers=tuple(other for other in term.numbers if other is not number))
-        parts.setdefault(np.asarray(number.array).tobytes(), (number, []))[1].append(rest)
-    covered = sum(np.asarray(number.array) for number, _ in parts.values())
-    if len(parts) < 2 or np.any(np.asarray(covered) != 1.0):
-        return None
-    return [(number, Polynomial(value.shape, value.axes, tuple(terms))) for number, terms in parts.values()]
-
-
-def _cases(value: Polynomial) -> list[tuple[Number, Polynomial]] | None:
-    """The cases of a choice that all terms are of, each with the numbers that say where it is; None if there is none.
-
-    A term is of a choice if it is multiplied by the numbers of one of its cases.
-    """
-    if not value.terms:
-        return None
-    for first in value.terms[0].numbers:
-        cases: dict[int, tuple[Number, list[Term]]] = {}
-        for term in value.terms:
-            own = next((number for number in term.numbers if _is_of(number, first)), None)
-            if own is None or own.case is None:
-                break
-            rest = term._replace(numbers=tuple(number for number in term.numbers if number is not own))
-            cases.setdefault(own.case.number, (own, []))[1].append(rest)
-        else:
-            if first.case is not None and len(cases) == first.case.count:
-                return [(own, Polynomial(value.shape, value.axes, tuple(rest))) for own, rest in cases.values()]
-    return None
-
-
-def _is_of(number: Number, first: Number) -> bool:
-    """Whether both are cases of one choice, read in the same way."""
-    if number.case is None or first.case is None or number.case.choice is not first.case.choice:
-        return False
-    return tuple(map(id, number.labels)) == tuple(map(id, first.labels))
-
-
 def _by_parts(value: Polynomial, function: Any) -> Any:
     """A function of each of the cases of a choice, or of the parts that stand side by side; None if there are none."""
-    parts = _cases(value) or _parts(value)
+    parts = choice_of(value.terms) or side_by_side(value.terms, value.axes)
     if parts is None:
         return None
     result: Any = np.zeros(value.shape)
-    for number, part in parts:
-        moved = function(part)
+    for number, terms in parts:
+        moved = function(Polynomial(value.shape, value.axes, terms))
         if isinstance(moved, Opaque):
             return moved
         # Parts of parts have other labels by now.

@@ -18,7 +18,7 @@ from numpyro import distributions as dist
 
 from langevin.conjugacy import augmentation
 from langevin.conjugacy import polynomial as poly
-from langevin.conjugacy.densities import DENSITIES, GAUSSIAN, OF_SHARES, arguments_of
+from langevin.conjugacy.densities import DENSITIES, GAUSSIAN, OF_SHARES
 from langevin.conjugacy.families import PolyaGamma
 from langevin.conjugacy.indexing import At, Label, Taken
 from langevin.conjugacy.interpreter import Interpreter
@@ -26,14 +26,13 @@ from langevin.conjugacy.latents import POSITIVE, Latent, constraint_of, peeled, 
 from langevin.conjugacy.numbers import abstract, as_traced, floats, without_gaps
 from langevin.conjugacy.polynomial import Opaque, Polynomial
 from langevin.conjugacy.products import plain
+from langevin.conjugacy.sites import SUM, Site, event_axes, site_of
 from langevin.conjugacy.stepping import FIRST, LATER, Inside, Unrolled
 from langevin.conjugacy.terms import INDICATOR, Factor, Term
 from langevin.errors import ModelError
 from langevin.models import outline
 from langevin.models.joint import Joint
 from langevin.posterior import Batch, num_rows
-
-SUM = "sum of log-probabilities"
 
 
 class Statement(NamedTuple):
@@ -54,19 +53,6 @@ class Statement(NamedTuple):
     by_rows: bool
     count: Any = None
     is_gaussian: bool = False
-
-
-class Site(NamedTuple):
-    """What is static of a site of the program, and of one part of it: a `scan` has two."""
-
-    name: str
-    kind: Any
-    by_rows: bool
-    plates: tuple[tuple[int, str], ...]
-    num_events: int
-    batch_shape: tuple[int, ...]
-    given: tuple[str, ...]
-    steps: str = ""
 
 
 class Reader:
@@ -393,44 +379,12 @@ class Reader:
 
     def _told(self, name: str, site: dict[str, Any], padded: bool = True) -> tuple[Site, dict[str, Any]]:
         """What is kept of a site; inside a `scan` with axes to the full number, so that time can come before them."""
-        static, given = self._site(name, site)
+        static, given = site_of(name, site, self._joint.sites.row_plates)
         if not padded:
             return static, given
         rank = self._depth + self._num_places
-        events = {key: _event_axes(site, key, static) for key in given}
+        events = {key: event_axes(site, key, static) for key in given}
         return static, {
             key: jnp.reshape(value, (1,) * (rank + events[key] - jnp.ndim(value)) + jnp.shape(value))
             for key, value in given.items()
         }
-
-    def _site(self, name: str, site: dict[str, Any]) -> tuple[Site, dict[str, Any]]:
-        base, mask = peeled(site["fn"])
-        rows = self._joint.sites.row_plates
-        given: dict[str, Any] = {}
-        batch_shape = tuple(site["fn"].batch_shape)
-        num_events = site["fn"].event_dim
-        if type(base) in DENSITIES and not site.get("intermediates"):
-            given = {"value": site["value"], **arguments_of(base)}
-            num_events -= base.event_dim
-            batch_shape = tuple(site["fn"].shape())[: len(site["fn"].shape()) - base.event_dim]
-            if mask is not None:
-                given["_mask"] = mask
-        else:
-            given = {SUM: outline.unscaled_log_prob(site)}
-            num_events = 0
-        if site["scale"] is not None:
-            given["_scale"] = site["scale"]
-        given = {key: jnp.asarray(value) for key, value in given.items()}
-        frames = tuple((frame.dim, frame.name) for frame in site["cond_indep_stack"])
-        by_rows = any(plate in rows for _, plate in frames)
-        kind = type(base)
-        return Site(name, kind, by_rows, frames, num_events, batch_shape, tuple(given)), given
-
-
-def _event_axes(site: dict[str, Any], key: str, static: Site) -> int:
-    """How many axes of an array that a site was given are not of its batch."""
-    if key in (SUM, "_mask", "_scale"):
-        return 0
-    base = peeled(site["fn"])[0]
-    own = base.event_dim if key == "value" else getattr(base.arg_constraints.get(key), "event_dim", 0)
-    return static.num_events + own

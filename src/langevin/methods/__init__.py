@@ -22,8 +22,9 @@ from langevin.methods.exact import HMC, MALA, NUTS, RWM
 from langevin.methods.hybrid import FUNCTION, Enumerate, Hybrid
 from langevin.methods.laplace import Laplace
 from langevin.methods.point import MAP
-from langevin.methods.stochastic import SGHMC, SGLD, SGNHT, RMSprop
+from langevin.methods.stochastic import SGLD, RMSprop
 from langevin.methods.swag import SWAG
+from langevin.methods.underdamped import SGHMC, SGNHT
 from langevin.methods.variational import VI
 from langevin.variational.subsequences import Subsequences
 

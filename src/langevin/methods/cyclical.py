@@ -16,7 +16,8 @@ from langevin.kernels.sghmc import sghmc
 from langevin.kernels.sgld import sgld
 from langevin.methods import shared
 from langevin.methods.shared import EstimatorName, MetricName
-from langevin.methods.stochastic import SGHMC, SGLD, Stochastic
+from langevin.methods.stochastic import SGLD, Stochastic
+from langevin.methods.underdamped import SGHMC
 from langevin.posterior import Posterior
 from langevin.tuning import Landscape, Pace, Tuning
 
