@@ -64,7 +64,7 @@ class Budget(NamedTuple):
 
 
 SMALL = Budget(width=100, batch_size=64, climb=60, fit=150, warmup=60, sample=60)
-LARGE = Budget(width=400, batch_size=128, climb=20, fit=40, warmup=20, sample=15)
+LARGE = Budget(width=400, batch_size=128, climb=20, fit=40, warmup=30, sample=15)
 # Enough to see that everything works.
 TRIAL = Budget(width=20, batch_size=64, climb=5, fit=5, warmup=5, sample=5)
 

@@ -97,7 +97,7 @@ class Search:
 
     def _sampled(self, target: Joint) -> tuple[Conditionals, bool]:
         """The conditionals on a sample, if one is wanted, and what is not of the rows is the same there."""
-        batches, num_rows = self._plan.batches, num_rows_of(self._rows)
+        batches, num_rows = self._plan.batches, num_rows_of(self._rows) if target.num_data else 0
         known = {block.name: block.family.like() for block in self._whole.blocks if not block.local}
         numbers = sum(int(np.prod(leaf.shape)) for like in known.values() for leaf in like.values())
         count = max(LEAST_SAMPLE, ROWS_A_NUMBER * numbers)
