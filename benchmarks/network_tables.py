@@ -77,8 +77,8 @@ def _held_back(trials: list[dict]) -> str:
         return ""
     rows = [[one["setting"], f"{100 * one['error']:.2f}", f"{one['nll']:.4f}", f"{one['ece']:.4f}"] for one in trials]
     return f"""
-Other settings, fitted to the first 50,000 of the training images and scored on the last 10,000 of them; of the
-mixtures after 10 epochs only, of pSGLD with two chains:
+Other settings, fitted to the first 50,000 of the training images and scored on the last 10,000 of them; where
+nothing else is said, of the mixtures after 10 epochs, of pSGLD with two chains of 20 + 15:
 
 {table(["setting", "error, %", "NLL", "ECE"], rows)}
 """
