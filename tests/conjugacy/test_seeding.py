@@ -55,8 +55,8 @@ def test_values_begin_at_observations_of_all_clusters_and_then_have_what_is_near
         found = jax.jit(lambda key: seeding.seeded(conditionals.blocks, equations, begun, key)["z"]["onehot"])
         labels = [np.asarray(found(jax.random.key(seed))) for seed in range(20)]
     cluster = np.abs(X[:, None] - CENTRES).argmin(1)
-    shares = [len({cluster[one[k] > 0][0] for k in range(5) if one[k].any()}) for one in labels]
-    assert all((one.sum(0) == 1).all() for one in labels)
+    shares = [len({cluster[one[k] > 0.5][0] for k in range(5) if one[k].max() > 0.5}) for one in labels]
+    assert all((one.max(0) > 0.99).mean() > 0.99 for one in labels)
     # By chance alone, five rows are from 3.2 clusters on average.
     assert np.mean(shares) > 4
 

@@ -7,7 +7,8 @@ than they explain the best explained one, in nats:
 
 where eta are the natural parameters of the labels once all else has been updated to the elements chosen so far. For
 normal components that is the square of a distance, and the draw that of k-means++ (Arthur and Vassilvitskii 2007). At
-last every element gets the value with the largest eta. Of many values several are chosen in a round.
+last every element gets the value with the largest eta; those that several values explain alike, as words that no topic
+has seen, get a share of each. Of many values several are chosen in a round.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from langevin.conjugacy.families import CategoricalChain
 from langevin.posterior import Key
 
 MOST_ROUNDS = 15
+# Values are alike for an element if they differ by fewer nats.
+ALIKE = 1e-3
 
 
 def seeded(blocks: Sequence[Block], equations: Equations, statistics: Blocked, key: Key) -> Blocked:
@@ -84,7 +87,7 @@ def _chosen(onehot: jax.Array, weights: jax.Array, key: Key, first: Any, each: i
 
 
 def _nearest(eta: jax.Array) -> jax.Array:
-    return jax.nn.one_hot(jnp.argmax(eta, axis=0), len(eta), axis=0, dtype=eta.dtype)
+    return jax.nn.softmax(eta / ALIKE, axis=0)
 
 
 def _flat(block: Block, arrays: Any) -> jax.Array:
