@@ -69,7 +69,8 @@ def _topics(figures: dict) -> str:
 several times in a sweep. The bound is one function of both fits' concentrations; they are at different maxima.
 
 {table(["contestant", "cold, s", "warm, s", "bound"], rows)}
-{remark}"""
+
+{remark}""".rstrip()
 
 
 def _tall(figures: dict) -> str:
